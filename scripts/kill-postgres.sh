@@ -41,4 +41,4 @@ RESTART
 . "$directory/start"
 export TREEHOLD_TEST_POSTGRES_URL="postgres://postgres@127.0.0.1:$port/postgres" TREEHOLD_KILLS=${1:-20}
 export TREEHOLD_TEST_POSTGRES_RESTART="sh -e $directory/restart"
-cargo test --all-features --test it -- --include-ignored --exact stores::crash::a_killed_postgres_server_keeps_what_it_acknowledged --nocapture
+cargo test --all-features --test it -- --include-ignored --exact stores::crash::killed_postgres_server_keeps_acknowledged_commits --nocapture

@@ -1,18 +1,18 @@
-//! The one reserved root and what lies beneath it.
+//! The reserved root and the namespaces below it.
 //!
-//! All rows that this crate keeps for itself lie beneath the namespace component [`RESERVED_ROOT`]. No route, scope or request
-//! reaches it: [`refuse_reserved`] and [`Scope::validate`](crate::Scope::validate) refuse it in every build, whichever features
-//! are compiled in. [`RESERVED_NAMESPACES`] lists what is kept there, and what an export, import or copy does with each.
+//! All rows that this crate keeps for itself are below the namespace component [`RESERVED_ROOT`]. No route, scope or request reaches it:
+//! [`refuse_reserved`] and [`Scope::validate`](crate::Scope::validate) refuse it in every build, whichever features are compiled in.
+//! [`RESERVED_NAMESPACES`] lists these namespaces, and how an export, import or copy treats each.
 //!
-//! Rows that decide who gets in, or what a server answers, move between stores only when they are named ([`Withheld`]): an
-//! archive or another store is not trusted with them.
+//! Rows that decide who has access, or what a server answers, move between stores only on explicit request ([`Withheld`]): an archive or
+//! another store is not trusted with them.
 
 use super::Namespace;
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The first component of every namespace that this crate keeps its own rows in.
+/// The first component of every namespace that holds this crate's own rows.
 pub const RESERVED_ROOT: &str = "_treehold";
 
 /// Threads: their checkpoints, bodies, calls and locks.
@@ -30,7 +30,7 @@ pub(crate) const EVENTS: [&str; 2] = [RESERVED_ROOT, "events"];
 /// Indexes.
 pub(crate) const INDEXES: [&str; 2] = [RESERVED_ROOT, "indexes"];
 
-/// The note that a copy keeps in its target.
+/// The note of a copy in its target.
 pub(crate) const COPY: [&str; 2] = [RESERVED_ROOT, "copy"];
 
 /// Access tokens.
@@ -39,29 +39,29 @@ pub(crate) const TOKENS: [&str; 2] = [RESERVED_ROOT, "tokens"];
 /// Answers to requests with an `Idempotency-Key`.
 pub(crate) const ANSWERS: [&str; 2] = [RESERVED_ROOT, "answers"];
 
-/// A namespace beneath [`RESERVED_ROOT`], with all that lies beneath it.
+/// A namespace below [`RESERVED_ROOT`], with everything beneath it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reserved {
     /// Its components.
     pub components: &'static [&'static str],
-    /// What is done there, for messages.
+    /// Its purpose, for messages.
     pub purpose: &'static str,
-    /// What its rows are.
+    /// The kind of its rows.
     pub rows: ReservedRows,
 }
 
-/// What the rows of a reserved namespace are, which decides whether they move with a store.
+/// The kind of rows in a reserved namespace, which decides whether they move with a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReservedRows {
-    /// Data of users: exported, imported and copied as files are.
+    /// User data: exported, imported and copied like files.
     Data,
-    /// Made of other rows, and right only beside those: never exported or imported.
+    /// Derived from other rows, and valid only beside those: never exported or imported.
     Derived,
-    /// A note about a copy under way, in its target: never exported, imported or copied.
+    /// A note about an unfinished copy, in its target: never exported, imported or copied.
     Note,
-    /// Left out of exports, imports and copies unless it is named.
+    /// Left out of exports, imports and copies unless explicitly included.
     Withheld(Withheld),
 }
 
@@ -69,10 +69,10 @@ pub enum ReservedRows {
 pub const RESERVED_NAMESPACES: &[Reserved] = &[
     // A backup without the history of threads would be incomplete.
     Reserved { components: &THREADS, purpose: "threads are saved", rows: ReservedRows::Data },
-    // Changes of users that nobody has decided on yet.
+    // Users' changes about which nobody has decided yet.
     Reserved { components: &OVERLAYS, purpose: "overlays are kept", rows: ReservedRows::Data },
     Reserved { components: &ITEMS, purpose: "items are kept", rows: ReservedRows::Data },
-    // Readers resume by event numbers, which have to stay.
+    // Readers resume by event numbers, which must not change.
     Reserved { components: &EVENTS, purpose: "events are kept", rows: ReservedRows::Data },
     Reserved { components: &INDEXES, purpose: "indexes are kept", rows: ReservedRows::Derived },
     Reserved { components: &COPY, purpose: "a copy of the store notes how far it is", rows: ReservedRows::Note },
@@ -80,14 +80,14 @@ pub const RESERVED_NAMESPACES: &[Reserved] = &[
     Reserved { components: &ANSWERS, purpose: "answers are kept", rows: ReservedRows::Withheld(Withheld::Answers) },
 ];
 
-/// Rows that move between stores only when they are named.
+/// Rows that move between stores only on explicit request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Withheld {
-    /// Answers to requests with an `Idempotency-Key`. A server sends them again to whoever repeats the key, they may hold files of any
-    /// user, and they live for a day: answers of another server are wrong.
+    /// Answers to requests with an `Idempotency-Key`. A server sends them again to anyone who repeats the key, they may hold files of any
+    /// user, and they expire after a day. Another server's answers would be wrong.
     Answers,
-    /// Access tokens, with the rights of each, and the key that signs questions of consent. Whoever writes these rows decides who gets in.
+    /// Access tokens with their rights, and the key that signs consent questions. Whoever writes these rows decides who has access.
     Tokens,
 }
 
@@ -107,17 +107,17 @@ impl Withheld {
         }
     }
 
-    /// Finds one by its name.
+    /// Returns the kind with a name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|withheld| withheld.as_str() == name)
     }
 
-    /// Returns what its rows lie beneath.
+    /// Returns the namespace above its rows.
     pub(crate) fn namespace(self) -> Namespace {
         Namespace::new(self.components()).expect("two plain components")
     }
 
-    /// Returns what the rows of a namespace are, if they are withheld.
+    /// Returns the kind of a namespace's rows, if they are withheld.
     pub fn of(namespace: &Namespace) -> Option<Self> {
         Self::ALL.iter().copied().find(|withheld| namespace.starts_with(&withheld.namespace()))
     }
@@ -135,7 +135,7 @@ pub(super) fn withheld(included: &BTreeSet<Withheld>) -> impl Iterator<Item = Na
 }
 
 impl Reserved {
-    /// Returns the reserved namespace that another is, or lies beneath.
+    /// Returns the reserved namespace that equals another or contains it.
     pub fn of(namespace: &Namespace) -> Option<&'static Self> {
         RESERVED_NAMESPACES.iter().find(|reserved| {
             let components = Namespace::new(reserved.components).expect("plain components");
@@ -149,12 +149,12 @@ impl Reserved {
     }
 }
 
-/// Tells whether a namespace is the reserved root or lies beneath it.
+/// Returns whether a namespace is the reserved root or below it.
 pub fn is_reserved(namespace: &Namespace) -> bool {
     namespace.components().next().is_some_and(|first| first == RESERVED_ROOT)
 }
 
-/// Refuses a namespace that is the reserved root or lies beneath it: for namespaces that somebody else names.
+/// Refuses the reserved root and everything below it. For namespaces that a caller names.
 ///
 /// # Errors
 /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument).
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Returns every namespace that is reserved, and one beneath each.
+    /// Returns every reserved namespace, and one below each.
     fn reserved_texts() -> impl Iterator<Item = String> {
         let listed = RESERVED_NAMESPACES.iter().map(|reserved| reserved.components.join("/"));
         let roots = [RESERVED_ROOT.to_owned(), format!("{RESERVED_ROOT}/of-a-later-version")];
@@ -238,14 +238,14 @@ mod tests {
             assert!(error.message().contains(&format!("the {field} id")), "{error}");
             let fill = |text: String, id: &str| NamespaceTemplate::parse(&text).expect("legal").fill(&named(id));
             assert!(fill(format!("{{{field}}}/tokens"), RESERVED_ROOT).is_err());
-            // Parts of the component come from different places.
+            // The component is assembled from several parts.
             assert!(fill(format!("_tree{{{field}}}/tokens"), "hold").is_err());
             assert!(fill(format!("{{{field}}}hold/tokens"), "_tree").is_err());
             assert!(fill(format!("{{{field}}}/tokens"), "_treehold/tokens").is_ok(), "one component, escaped");
         }
     }
 
-    /// A build without `serve` once mapped the rows of tokens as files, because the guard was compiled with the server.
+    /// Regression: a build without `serve` mapped the rows of tokens as files, because the guard was compiled only with the server.
     #[test]
     fn guard_depends_on_no_feature() {
         let scope = include_str!("../scope.rs");

@@ -1,4 +1,4 @@
-//! Archives: what is exported is imported as it was, and what is no such archive is refused whatever it says.
+//! Archives: an import restores exactly what was exported, and refuses everything else.
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use treehold::store::{
 };
 use treehold::{Error, ErrorKind, Result};
 
-/// What is written, kept.
+/// A writer that keeps what is written.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -44,7 +44,7 @@ async fn refused(archive: impl Into<Vec<u8>>) -> Error {
     imported(archive).await.unwrap_err()
 }
 
-/// Every page of every namespace.
+/// Returns every row of every namespace, page by page.
 async fn rows(store: &dyn Store) -> Vec<String> {
     let namespaces = store.namespaces(NamespacesOptions::new().with_limit(usize::MAX)).await.unwrap().namespaces;
     let mut all = Vec::new();
@@ -79,7 +79,7 @@ async fn filled() -> MemoryStore {
 }
 
 #[tokio::test]
-async fn what_was_exported_is_imported_as_it_was() {
+async fn import_restores_what_was_exported() {
     let store = filled().await;
     let (archive, report) = exported(&store).await;
     let other = imported(archive.clone()).await.unwrap();
@@ -89,7 +89,7 @@ async fn what_was_exported_is_imported_as_it_was() {
     assert_eq!(exported(&other).await.1.digest, report.digest);
     let copied = copy(&store, &MemoryStore::new(), &CopyOptions::new(), |_| {}).await.unwrap();
     assert_eq!(copied.digest, Some(report.digest), "one hash, however the rows went");
-    // An empty one too, with its counter.
+    // An empty store too, with its counter.
     let empty = MemoryStore::new();
     empty.commit(Batch::new().put(&space("a"), "k", "")).await.unwrap();
     empty.commit(Batch::new().delete_prefix(&space("a"), "")).await.unwrap();
@@ -98,7 +98,7 @@ async fn what_was_exported_is_imported_as_it_was() {
     assert!(other.current_version().await.unwrap() >= Version::new(2));
 }
 
-/// Into a server, out of it, into another store there, and out again: each archive says the same.
+/// Imports into a server, exports from it, imports into another store there, and exports again: all archives are equal.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
     let [(one, _keep), (other, _keep_other)] = [fresh().await, fresh().await];
@@ -115,7 +115,7 @@ async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
         assert_eq!((out.rows, out.value_bytes, &out.digest), (report.rows, report.value_bytes, &report.digest));
         assert_eq!(out.version, store.current_version().await.unwrap());
     }
-    // What is there is not imported over unasked, and an archive that is cut off is found out behind its rows.
+    // A store that is not empty is refused by default, and a truncated archive is detected after its rows.
     let error = import(&*one, Cursor::new(archive.clone()), &ImportOptions::new(), |_| {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error:?}");
     archive.truncate(archive.len() - 2_048);
@@ -127,33 +127,33 @@ async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
 #[cfg(feature = "mysql")]
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn an_archive_goes_through_mysql() {
+async fn archive_round_trips_through_mysql() {
     check_on_server(crate::servers::mysql::fresh).await;
 }
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn an_archive_goes_through_postgres() {
+async fn archive_round_trips_through_postgres() {
     check_on_server(crate::servers::postgres::fresh).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn an_archive_goes_through_redis() {
+async fn archive_round_trips_through_redis() {
     check_on_server(crate::servers::redis::fresh).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
-async fn an_archive_goes_through_redis_cluster() {
+async fn archive_round_trips_through_redis_cluster() {
     check_on_server(crate::servers::redis::fresh_in_cluster).await;
 }
 
 #[tokio::test]
-async fn a_store_that_holds_something_is_imported_over_only_when_asked() {
+async fn import_into_nonempty_store_requires_onto() {
     let (archive, _) = exported(&filled().await).await;
     let store = MemoryStore::new();
     store.commit(Batch::new().put(&space("a"), "own", "stays").put(&space("a"), "text", "older")).await.unwrap();
@@ -167,9 +167,9 @@ async fn a_store_that_holds_something_is_imported_over_only_when_asked() {
     assert_eq!(rows(&store).await.len(), 9);
 }
 
-/// Every byte of an archive changed, one at a time, and every length it can be cut to: what is refused leaves nothing.
+/// Changes every byte of an archive, one at a time, and truncates it to every length: what is refused changes nothing.
 #[tokio::test]
-async fn a_damaged_archive_changes_nothing() {
+async fn damaged_archive_changes_nothing() {
     let source = MemoryStore::new();
     let large = vec![b'x'; 5_000];
     source.commit(Batch::new().put(&space("a"), "1", "one").put(&space("b"), "2", large).put(&space("c"), "3", "three")).await.unwrap();
@@ -193,9 +193,9 @@ async fn a_damaged_archive_changes_nothing() {
     assert!(refusals > 300, "{refusals} refused");
 }
 
-/// What is reserved, and a namespace of a user: what goes along by itself, and what only by name.
+/// Every reserved namespace and one of a user: which rows are included by default, and which only on explicit request.
 #[tokio::test]
-async fn only_what_is_asked_for_by_name_leaves_or_enters_a_store_with_withheld_rows() {
+async fn withheld_rows_move_only_when_included() {
     let store = MemoryStore::new();
     let reserved = RESERVED_NAMESPACES.iter().filter(|reserved| reserved.rows != ReservedRows::Note);
     let places: Vec<(Namespace, ReservedRows)> = reserved
@@ -235,7 +235,7 @@ async fn only_what_is_asked_for_by_name_leaves_or_enters_a_store_with_withheld_r
         has(&target, wanted, how).await;
         assert_eq!(report.left_out.values().sum::<u64>(), left_out, "{how}");
     }
-    // A copy makes indexes go along, as both sides are the same then.
+    // A copy includes indexes, because both sides are equal afterwards.
     let copied = MemoryStore::new();
     let report = copy(&store, &copied, &CopyOptions::new(), |_| {}).await.unwrap();
     assert!(report.settled);
@@ -243,7 +243,7 @@ async fn only_what_is_asked_for_by_name_leaves_or_enters_a_store_with_withheld_r
     let copied = MemoryStore::new();
     assert!(copy(&store, &copied, &all_copied, |_| {}).await.unwrap().settled);
     has(&copied, &|_| true, "copied with all").await;
-    // A server's own tokens are no obstacle, and stay.
+    // A server's own tokens do not prevent the import, and stay.
     let server = MemoryStore::new();
     server
         .commit(Batch::new().put(&space("_treehold/tokens"), "k", "ours").put(&space("_treehold/tokens/t/u"), "k", "ours"))
@@ -258,11 +258,11 @@ async fn only_what_is_asked_for_by_name_leaves_or_enters_a_store_with_withheld_r
     assert_eq!(server.get(&space("_treehold/tokens"), "k").await.unwrap().unwrap().value, "ours");
 }
 
-/// Cut off anywhere, an archive is refused, until its end is whole.
+/// An archive truncated anywhere is refused, until its end is complete.
 #[tokio::test]
-async fn an_archive_that_was_cut_off_is_found_out() {
+async fn truncated_archive_is_refused() {
     let (archive, _) = exported(&filled().await).await;
-    // Behind the last entry stand two blocks of zeros.
+    // The last entry is followed by two blocks of zeros.
     let whole = archive.len() - 1_024;
     let cuts = (0..whole).step_by(97).chain((0..whole).step_by(512)).chain([whole - 1]);
     for cut in cuts {
@@ -272,9 +272,9 @@ async fn an_archive_that_was_cut_off_is_found_out() {
     imported(&archive[..whole]).await.unwrap();
 }
 
-/// No flipped byte makes other rows of it.
+/// A flipped byte never results in different rows.
 #[tokio::test]
-async fn a_damaged_archive_never_makes_other_rows() {
+async fn damaged_archive_never_yields_different_rows() {
     let store = MemoryStore::new();
     store.commit(Batch::new().put(&space("a"), "text", "one\n").put(&space("b"), "over", vec![b'x'; 4_100])).await.unwrap();
     let (archive, _) = exported(&store).await;
@@ -294,7 +294,7 @@ async fn a_damaged_archive_never_makes_other_rows() {
     assert!(refusals > archive.len() / 6, "{refusals} of {}", archive.len());
 }
 
-/// An entry: its name, its content, its type, and the size that it declares.
+/// An entry: its name, its content, its type, and its declared size.
 struct Entry(Vec<u8>, Vec<u8>, u8, u64);
 
 fn file(name: &str, content: impl AsRef<[u8]>) -> Entry {
@@ -323,7 +323,7 @@ fn tar_header(name: &[u8], size: u64, kind: u8) -> [u8; 512] {
     header[100..107].copy_from_slice(b"0000600");
     match size < 1 << 33 {
         true => header[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes()),
-        // Numbers that are larger stand there in binary.
+        // Larger numbers are stored in binary.
         false => {
             header[124] = 0x80;
             header[128..136].copy_from_slice(&size.to_be_bytes());
@@ -344,7 +344,7 @@ fn line(key: &str, rest: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_no_export_is_refused_by_its_entry() {
+async fn invalid_archive_is_refused_naming_its_entry() {
     let head = || file("treehold.json", HEAD);
     let page = |lines: &str| file("items/00000001.jsonl", lines);
     let sound = line("k", r#""size":1,"value":"v""#);
@@ -415,7 +415,7 @@ async fn what_is_no_export_is_refused_by_its_entry() {
         (vec![head(), page(&sound.replace(r#""a""#, r#""%61""#))], ErrorKind::Corrupt, "not written as it is printed"),
         (vec![head(), page(&sound.replace(":1,", ":0,"))], ErrorKind::Corrupt, "the version is not between"),
         (vec![head(), page(&sound.replace(":1,", ":18446744073709551615,"))], ErrorKind::Corrupt, "the version is not between"),
-        // It was read, and refused by the store.
+        // The reader accepted it, and the store refused it.
         (vec![head(), page(&sound.replace(":1,", ":4503599627370496,"))], ErrorKind::Corrupt, "the version is not between"),
         (vec![head(), page(&sound.replace("12:00:00Z", "12:00:00.0000001Z"))], ErrorKind::Corrupt, "whole microseconds"),
         (vec![head(), page(&sound.replace("2026-11", "2026-13"))], ErrorKind::Corrupt, "it is no row"),
@@ -440,7 +440,7 @@ async fn what_is_no_export_is_refused_by_its_entry() {
 }
 
 #[tokio::test]
-async fn nothing_follows_the_end() {
+async fn entries_after_the_end_are_refused() {
     let (mut bytes, _) = exported(&filled().await).await;
     bytes.truncate(bytes.len() - 1_024);
     bytes.extend(archive(&[file("more", "x")]));
@@ -448,9 +448,9 @@ async fn nothing_follows_the_end() {
     assert!(error.message().contains("`more` of the archive is wrong: it stands behind `end.json`"), "{error}");
 }
 
-/// A small archive whose rows all name one large content.
+/// A small archive whose rows all refer to one large content.
 #[tokio::test]
-async fn a_small_archive_does_not_make_a_large_store() {
+async fn small_archive_does_not_expand_into_large_store() {
     let content = vec![b'x'; 1 << 20];
     let hash = blake3::hash(&content).to_hex().to_string();
     let lines: String = (0..900).map(|number| line(&format!("{number:03}"), &format!(r#""size":1048576,"blob":"{hash}""#))).collect();
@@ -459,7 +459,7 @@ async fn a_small_archive_does_not_make_a_large_store() {
     let error = import(&store, Cursor::new(archive(&entries)), &ImportOptions::new(), |_| {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
     assert_eq!(store.current_version().await.unwrap(), Version::new(0));
-    // And an honest store of many equal contents comes through.
+    // A legitimate store with many equal contents passes.
     let equal = MemoryStore::new();
     let batch = (0..30).fold(Batch::new(), |batch, number| batch.put(&space("a"), format!("{number:02}"), content.clone()));
     equal.commit(batch).await.unwrap();
@@ -468,7 +468,7 @@ async fn a_small_archive_does_not_make_a_large_store() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_told_and_has_no_end() {
+async fn failed_write_is_reported_and_leaves_no_end() {
     struct Full(Kept, usize);
     impl Write for Full {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -483,7 +483,7 @@ async fn what_cannot_be_written_is_told_and_has_no_end() {
     }
     let store = filled().await;
     let whole = exported(&store).await.0.len();
-    // The last entry is the last 2,048 bytes, with what ends a tar.
+    // The last entry is the last 2,048 bytes, including the end of the tar.
     for room in (0..whole - 2_100).step_by(1_000) {
         let kept = Kept::default();
         let error = export(&store, Full(kept.clone(), room), &ExportOptions::new(), |_| {}).await.unwrap_err();
@@ -494,12 +494,12 @@ async fn what_cannot_be_written_is_told_and_has_no_end() {
     }
 }
 
-/// A namespace, a key, a body and how often it is repeated, and an end in seconds.
+/// A namespace, a key, a body with its repetitions, and an expiry in seconds.
 type Written = (String, String, Vec<u8>, usize, Option<u32>);
 
-/// Any store comes out of its archive as it went in, also when the pages are many.
+/// An archive restores any store exactly, also with many pages.
 #[test]
-fn the_archive_of_any_store_is_that_store() {
+fn archive_of_any_store_restores_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut runner = TestRunner::new(Config { cases: 64, ..Config::default() });
     let puts = prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Whole stores copied, by the library: exact, resumable, followed and compared.
+//! Copies of whole stores through the library: exact, resumable, following changes, and verified.
 
 use super::wrapped::{Wrapped, Wrapper};
 use async_trait::async_trait;
@@ -22,7 +22,7 @@ fn space(text: &str) -> Namespace {
     Namespace::parse(text).unwrap()
 }
 
-/// Every live row of every namespace, as all reads that there are show them.
+/// Returns every live row of every namespace, as all kinds of reads show them.
 async fn rows(store: &dyn Store) -> Vec<(Namespace, Item)> {
     let namespaces = store.namespaces(NamespacesOptions::new().with_limit(usize::MAX)).await.unwrap().namespaces;
     let mut all = Vec::new();
@@ -46,7 +46,7 @@ async fn refused(source: &dyn Store, target: &dyn Store) -> Error {
     copy(source, target, &CopyOptions::new(), |_| {}).await.unwrap_err()
 }
 
-/// A store of some namespaces and rows, one with an end.
+/// A store with some namespaces and rows, one of which expires.
 async fn filled(count: usize) -> MemoryStore {
     let store = MemoryStore::new();
     for number in 0..count {
@@ -93,7 +93,7 @@ async fn every_engine_copies_to_every_engine() {
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
 }
 
-/// Into a server, with a break on the way that it goes on behind, into another store there, and back.
+/// Copies into a server, with an interruption on the way, into another store there, and back.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
     let [(one, _keep), (other, _keep_other)] = [fresh().await, fresh().await];
@@ -125,33 +125,33 @@ async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
 #[cfg(feature = "mysql")]
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_copy_goes_through_mysql() {
+async fn copy_round_trips_through_mysql() {
     check_on_server(crate::servers::mysql::fresh).await;
 }
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_copy_goes_through_postgres() {
+async fn copy_round_trips_through_postgres() {
     check_on_server(crate::servers::postgres::fresh).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_copy_goes_through_redis() {
+async fn copy_round_trips_through_redis() {
     check_on_server(crate::servers::redis::fresh).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
-async fn a_copy_goes_through_redis_cluster() {
+async fn copy_round_trips_through_redis_cluster() {
     check_on_server(crate::servers::redis::fresh_in_cluster).await;
 }
 
 #[tokio::test]
-async fn an_empty_store_keeps_its_counter() {
+async fn copy_of_empty_store_keeps_its_counter() {
     let (source, target) = (MemoryStore::new(), MemoryStore::new());
     source
         .commit(Batch::new().restore(&space("a"), Item::new("k", Bytes::new(), Bytes::new(), Version::new(900), now(), now())))
@@ -162,7 +162,7 @@ async fn an_empty_store_keeps_its_counter() {
     assert_eq!((report.rows, report.namespaces), (0, 0));
     assert_same(&source, &target).await;
     assert_eq!(report.version, target.current_version().await.unwrap());
-    // One that was never written to has none.
+    // A store that was never written to has none.
     let (source, target) = (MemoryStore::new(), MemoryStore::new());
     assert!(copied(&source, &target).await.settled);
     assert_same(&source, &target).await;
@@ -173,7 +173,7 @@ fn now() -> Timestamp {
 }
 
 #[tokio::test]
-async fn what_holds_something_is_refused_untouched() {
+async fn nonempty_target_is_refused_unchanged() {
     let (source, target) = (filled(3).await, filled(2).await);
     let before = rows(&target).await;
     let error = refused(&source, &target).await;
@@ -185,7 +185,7 @@ async fn what_holds_something_is_refused_untouched() {
 }
 
 #[tokio::test]
-async fn onto_replaces_what_both_have_and_leaves_the_rest() {
+async fn onto_replaces_common_rows_and_keeps_the_rest() {
     let (source, target) = (filled(3).await, MemoryStore::new());
     target
         .commit(Batch::new().put(&space("a"), "k000", "older").put(&space("a"), "own", "stays").put(&space("y"), "own", ""))
@@ -201,7 +201,7 @@ async fn onto_replaces_what_both_have_and_leaves_the_rest() {
 }
 
 #[tokio::test]
-async fn one_store_is_not_its_own_target() {
+async fn store_cannot_be_copied_onto_itself() {
     let store = filled(3).await;
     let before = rows(&store).await;
     let error = copy(&store, &store.clone(), &CopyOptions::new().with_onto(true), |_| {}).await.unwrap_err();
@@ -209,7 +209,7 @@ async fn one_store_is_not_its_own_target() {
     assert_eq!(rows(&store).await, before);
 }
 
-/// Fails every commit once there were so many, before the commit or after it.
+/// Fails every commit after so many, before the commit or after it.
 struct FailingAfter {
     commits: AtomicUsize,
     after_effect: bool,
@@ -230,9 +230,9 @@ impl Wrapper for FailingAfter {
     }
 }
 
-/// Broken off after any commit, before or after its effect, a copy goes on and sends nothing twice.
+/// Interrupted after any commit, before or after its effect, a copy resumes and sends nothing twice.
 #[tokio::test]
-async fn a_copy_that_was_broken_off_goes_on() {
+async fn interrupted_copy_resumes() {
     let source = filled(30).await;
     let options = CopyOptions::new().with_batch_bytes(300);
     for after_effect in [false, true] {
@@ -248,7 +248,7 @@ async fn a_copy_that_was_broken_off_goes_on() {
             let is_half = target.get(&note, "note").await.unwrap().is_some();
             let there = rows(&*target).await.iter().filter(|(namespace, _)| *namespace != note).count() as u64;
             if there == 31 && !is_half {
-                // The last commit took effect, and its answer alone was lost.
+                // The last commit took effect, and only its answer was lost.
                 assert!(after_effect);
                 assert_same(&source, &*target).await;
                 continue;
@@ -262,7 +262,7 @@ async fn a_copy_that_was_broken_off_goes_on() {
 }
 
 #[tokio::test]
-async fn a_part_of_a_copy_is_no_source_and_no_target_of_another() {
+async fn unfinished_copy_cannot_be_source_or_target_of_another() {
     let source = filled(30).await;
     let half = Arc::new(MemoryStore::new());
     let options = CopyOptions::new().with_batch_bytes(300);
@@ -282,12 +282,12 @@ async fn a_part_of_a_copy_is_no_source_and_no_target_of_another() {
     assert!(error.message().contains("`memory`") && error.message().contains("`sqlite:other.db`"), "{error}");
 }
 
-/// Changes the store beneath it at one of its scans of each kind.
+/// Changes the inner store during one of its scans of each kind.
 struct Meddling {
     store: MemoryStore,
-    /// Meddles at this read of a page with bodies, counted down.
+    /// Changes it at this read of a page with bodies, counted down.
     with_values: AtomicUsize,
-    /// Meddles at so many reads of pages without bodies.
+    /// Changes it at each of so many reads of pages without bodies.
     without_values: AtomicUsize,
 }
 
@@ -318,9 +318,9 @@ impl Wrapper for Meddling {
     }
 }
 
-/// Pages of each stage, one after the other, are met by a change; what the copy read before is old then.
+/// A change happens at each page of each stage, one after the other, so what the copy read before is outdated.
 #[tokio::test]
-async fn what_changes_meanwhile_is_copied_too() {
+async fn concurrent_changes_are_copied() {
     for page in 1..40 {
         let store = filled(30).await;
         let source = Wrapped::new(Arc::new(store.clone()), Meddling::new(&store, page, 0));
@@ -332,9 +332,9 @@ async fn what_changes_meanwhile_is_copied_too() {
     }
 }
 
-/// A touch is no commit, so the counter does not tell of it.
+/// A touch is not a commit, so the counter does not show it.
 #[tokio::test]
-async fn an_end_of_life_that_was_moved_meanwhile_is_copied_too() {
+async fn expiry_changed_meanwhile_is_copied() {
     struct Touching(MemoryStore, AtomicUsize);
     #[async_trait]
     impl Wrapper for Touching {
@@ -352,7 +352,7 @@ async fn an_end_of_life_that_was_moved_meanwhile_is_copied_too() {
         let target = MemoryStore::new();
         let report = copied(&source, &target).await;
         assert!(report.settled);
-        // Of what is moved behind the comparison nobody can know.
+        // A change after the comparison cannot be known.
         if report.passes > 0 || page <= 4 {
             assert_same(&store, &target).await;
         }
@@ -360,7 +360,7 @@ async fn an_end_of_life_that_was_moved_meanwhile_is_copied_too() {
 }
 
 #[tokio::test]
-async fn a_source_that_never_stands_still_is_said_so_and_can_be_gone_on_with() {
+async fn constantly_changing_source_is_reported_and_copy_can_continue() {
     let store = filled(30).await;
     let target = MemoryStore::new();
     let source = Wrapped::new(Arc::new(store.clone()), Meddling::new(&store, 2, usize::MAX));
@@ -380,7 +380,7 @@ impl Wrapper for Limited {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_named_before_anything_is_written() {
+async fn body_over_the_limit_is_reported_before_any_write() {
     let source = filled(30).await;
     let target = Arc::new(MemoryStore::new());
     let error = refused(&source, &Wrapped::new(target.clone(), Limited(100))).await;
@@ -391,7 +391,7 @@ async fn a_body_over_the_limit_is_named_before_anything_is_written() {
     assert_same(&source, &*target).await;
 }
 
-/// Spoils what it is given to keep.
+/// A store that corrupts what it receives.
 struct Spoiling(Spoil);
 
 type Spoil = fn(&mut Item);
@@ -411,7 +411,7 @@ impl Wrapper for Spoiling {
 }
 
 #[tokio::test]
-async fn a_target_that_keeps_something_else_is_found_out() {
+async fn target_that_stores_something_else_is_detected() {
     let spoils: [(Spoil, &str); 4] = [
         (|item| item.value = Bytes::from_static(b"other"), "another body"),
         (|item| item.meta = Bytes::new(), "another meta"),
@@ -426,7 +426,7 @@ async fn a_target_that_keeps_something_else_is_found_out() {
                 assert_eq!(error.kind(), ErrorKind::Corrupt);
                 assert!(error.message().contains("the row `k007` in `a/b`") && error.message().contains(what), "{error}");
             }
-            // What is seen without the body is sent again and again.
+            // A difference that is visible without the body is sent again and again.
             Ok(report) => assert!(!report.settled && what != "another body", "{what}: {report:?}"),
         }
     }
@@ -445,10 +445,10 @@ async fn two_copies_into_one_store_do_not_mix() {
     assert_same(&source, &target).await;
 }
 
-/// Batches of writes: the kind of each, its namespace, its key, its size.
+/// Batches of writes: for each its kind, namespace, key and size.
 type History = Vec<Vec<(u8, u8, u8, u16)>>;
 
-/// Batches of writes of any kind over few keys.
+/// Batches of writes of any kind to few keys.
 fn batches() -> impl Strategy<Value = History> {
     prop::collection::vec(prop::collection::vec((0..6_u8, 0..5_u8, 0..20_u8, 0..3_000_u16), 1..8), 0..30)
 }
@@ -468,9 +468,9 @@ fn batch_of(writes: &[(u8, u8, u8, u16)]) -> Batch {
     })
 }
 
-/// The copy of any store is that store, in every read, after any history.
+/// A copy of any store equals it, in every read, after any history.
 #[test]
-fn the_copy_of_any_store_is_equal_to_it() {
+fn copy_of_any_store_equals_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut runner = TestRunner::new(Config { cases: 48, ..Config::default() });
     let property = |(histories, batch_bytes): (History, usize)| {
@@ -504,10 +504,10 @@ fn the_copy_of_any_store_is_equal_to_it() {
     runner.run(&(batches(), 1..20_000_usize), property).unwrap();
 }
 
-/// With `onto`, what was sent and is gone from the source goes from the target, and what the target had of its own stays: also when the
-/// copy is broken off between the two.
+/// With `onto`, rows that were sent and then lost by the source are removed from the target, while the target's own rows stay, even if the
+/// copy is interrupted in between.
 #[tokio::test]
-async fn onto_takes_back_what_the_source_lost() {
+async fn onto_removes_sent_rows_that_the_source_lost() {
     for commits in 1..16 {
         let (source, target) = (filled(30).await, Arc::new(MemoryStore::new()));
         target.commit(Batch::new().put(&space("a"), "own", "stays").put(&space("0"), "own", "stays")).await.unwrap();
@@ -526,7 +526,7 @@ async fn onto_takes_back_what_the_source_lost() {
 }
 
 #[tokio::test]
-async fn a_copy_goes_on_as_it_was_begun() {
+async fn resumed_copy_must_keep_its_mode() {
     let source = filled(30).await;
     for onto in [false, true] {
         let target = Arc::new(MemoryStore::new());
@@ -544,9 +544,9 @@ async fn a_copy_goes_on_as_it_was_begun() {
     }
 }
 
-/// The last page that the comparison reads is met by a touch, which no counter tells of.
+/// A touch, which no counter shows, happens at the last page that the comparison reads.
 #[tokio::test]
-async fn an_end_that_is_moved_during_the_comparison_is_copied_too() {
+async fn expiry_changed_during_the_comparison_is_copied() {
     struct TouchingReads(MemoryStore, AtomicUsize);
     #[async_trait]
     impl Wrapper for TouchingReads {

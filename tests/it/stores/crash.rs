@@ -1,5 +1,5 @@
-//! Processes that are killed, and processes that share a file. The test binary starts itself; the environment tells it what
-//! to be. `TREEHOLD_KILLS` sets how often each engine's writer is killed.
+//! Killed processes, and processes that share a store. The test binary starts itself; the environment selects its role. `TREEHOLD_KILLS`
+//! sets how often each engine's writer is killed.
 
 #![allow(clippy::print_stdout, reason = "child processes report what was acknowledged")]
 
@@ -26,7 +26,7 @@ fn start(test: &str, path: &Path, number: u64) -> Child {
         .unwrap()
 }
 
-/// Returns the path and number this process was started with, if it is a part.
+/// Returns the path and number with which this process was started, if it is such a part.
 fn part() -> Option<(std::path::PathBuf, u64)> {
     let path = std::env::var_os(PATH)?;
     Some((path.into(), std::env::var(NUMBER).unwrap().parse().unwrap()))
@@ -36,7 +36,7 @@ fn key(slot: u64, row: &str) -> String {
     format!("{slot:02}/{row}")
 }
 
-/// A body that says which batch it is of: a few bytes, or one or several pages, or many.
+/// Returns a body that names its batch, of a few bytes, one page, several pages or many.
 fn body(number: u64) -> String {
     format!("{number} ").repeat([1, 800, 3_000, 20_000][(number % 4) as usize])
 }
@@ -48,12 +48,12 @@ fn number_of(stored: &[u8]) -> u64 {
     number
 }
 
-/// The row that says which batch a slot is of, whatever that left there.
+/// Returns the key of the row that names a slot's latest batch.
 fn mark(slot: u64) -> String {
     format!("{slot:02}")
 }
 
-/// Adds what a batch makes of the three rows of its slot: most put them, the others remove them, by name or by prefix.
+/// Adds the writes of a batch to the three rows of its slot: most batches put them, the others remove them, by key or by prefix.
 fn writes(batch: Batch, slot: u64, number: u64) -> Batch {
     match number % 5 {
         3 => ROWS.iter().fold(batch, |batch, row| batch.delete(&namespace(), key(slot, row))),
@@ -66,8 +66,8 @@ fn leaves_rows(number: u64) -> bool {
     number != 0 && number % 5 < 3
 }
 
-/// Commits batches of four rows that move together, each on the condition that its slot is as it was read, without end, and
-/// prints the number of each that is acknowledged. Every seventh is tried before on a condition that does not hold.
+/// Commits batches of four rows that change together forever, each on the condition that its slot is unchanged since it was read, and
+/// prints the number of each acknowledged batch. Before every seventh, tries a condition that fails.
 async fn write(store: Arc<dyn Store>, first: u64) {
     for number in first.. {
         let slot = number % SLOTS;
@@ -83,7 +83,7 @@ async fn write(store: Arc<dyn Store>, first: u64) {
             let batch = Batch::new().expect(&namespace(), &mark, condition).put(&namespace(), &mark, body(number));
             match store.commit(writes(batch, slot, number)).await {
                 Ok(_) => break,
-                // The last batch of the writer that was killed reached a server only now.
+                // The last batch of the killed writer reached the server only now.
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
             }
         }
@@ -93,7 +93,7 @@ async fn write(store: Arc<dyn Store>, first: u64) {
     }
 }
 
-/// Asserts that a slot holds one batch, whole, and returns its number.
+/// Asserts that a slot holds exactly one whole batch, and returns its number.
 async fn check_slot(store: &dyn Store, slot: u64) -> u64 {
     let keys = [mark(slot), key(slot, ROWS[0]), key(slot, ROWS[1]), key(slot, ROWS[2])];
     let rows = store.get_many(&namespace(), &keys.each_ref().map(String::as_str), true).await.unwrap();
@@ -104,7 +104,7 @@ async fn check_slot(store: &dyn Store, slot: u64) -> u64 {
     number
 }
 
-/// Asserts that every acknowledged batch is there, whole, and that none is there in part; returns the newest that is there.
+/// Asserts that every acknowledged batch is there, and that every batch is whole. Returns the newest one.
 async fn check(store: Arc<dyn Store>, acknowledged: u64) -> u64 {
     let mut newest = 0;
     for slot in 0..SLOTS {
@@ -119,7 +119,7 @@ async fn check(store: Arc<dyn Store>, acknowledged: u64) -> u64 {
     newest
 }
 
-/// Kills the writer again and again, after one to some dozens of acknowledged batches.
+/// Kills the writer repeatedly, after one to a few dozen acknowledged batches.
 async fn kill_again_and_again(test: &str, path: &Path, open: impl AsyncFn(&Path) -> Arc<dyn Store>) {
     let kills = std::env::var("TREEHOLD_KILLS").map_or(20, |kills| kills.parse().unwrap());
     let mut newest = 0;
@@ -133,7 +133,7 @@ async fn kill_again_and_again(test: &str, path: &Path, open: impl AsyncFn(&Path)
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it printed before it died counts too.
+        // Lines printed before it died count too.
         for number in lines.filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok()) {
             last = number;
         }
@@ -142,10 +142,10 @@ async fn kill_again_and_again(test: &str, path: &Path, open: impl AsyncFn(&Path)
     }
 }
 
-/// What is failed or killed at, of what writes to files.
+/// The system calls that fail or kill, of those that write to files.
 const CALLS: [&str; 6] = ["pwrite64", "fdatasync", "fsync", "ftruncate", "rename", "sync_file_range"];
 
-/// Kills the writer at some of its system calls and fails others, each on a fresh store; `scripts/faults.sh` takes all of them.
+/// Kills the writer at some of its system calls and fails others, each on a fresh store; `scripts/faults.sh` covers all of them.
 async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn Store>) {
     let traces = Command::new("strace").args(["-o", "/dev/null", "true"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     assert!(traces.is_ok_and(|status| status.success()), "strace is not installed, or may not trace");
@@ -166,7 +166,7 @@ async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn 
             let acknowledged = lines.by_ref().filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok());
             let last = acknowledged.take(8).last().unwrap_or_default();
             all_acknowledged += last;
-            // It ends when nobody reads its lines any more.
+            // It ends once nobody reads its output.
             drop(lines);
             child.wait().unwrap();
             let newest = check(open(&path).await, last).await;
@@ -183,12 +183,12 @@ fn open_sqlite(path: &Path) -> Arc<dyn Store> {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn a_killed_sqlite_writer_loses_and_tears_nothing() {
+async fn killed_sqlite_writer_loses_and_tears_nothing() {
     if let Some((path, first)) = part() {
         return write(open_sqlite(&path), first).await;
     }
     let directory = tempfile::tempdir().unwrap();
-    kill_again_and_again("a_killed_sqlite_writer_loses_and_tears_nothing", &directory.path().join("store.db"), async |path| {
+    kill_again_and_again("killed_sqlite_writer_loses_and_tears_nothing", &directory.path().join("store.db"), async |path| {
         open_sqlite(path)
     })
     .await;
@@ -201,40 +201,38 @@ fn open_sled(path: &Path) -> Arc<dyn Store> {
 
 #[cfg(feature = "sled")]
 #[tokio::test]
-async fn a_killed_sled_writer_loses_and_tears_nothing() {
+async fn killed_sled_writer_loses_and_tears_nothing() {
     if let Some((path, first)) = part() {
         return write(open_sled(&path), first).await;
     }
     let directory = tempfile::tempdir().unwrap();
-    kill_again_and_again("a_killed_sled_writer_loses_and_tears_nothing", &directory.path().join("store.sled"), async |path| {
-        open_sled(path)
-    })
-    .await;
+    kill_again_and_again("killed_sled_writer_loses_and_tears_nothing", &directory.path().join("store.sled"), async |path| open_sled(path))
+        .await;
 }
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 #[ignore = "needs strace and the right to trace"]
-async fn sqlite_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing() {
+async fn sqlite_writer_with_failing_system_calls_loses_and_tears_nothing() {
     if let Some((path, first)) = part() {
         return write(open_sqlite(&path), first).await;
     }
-    fault_at_system_calls("sqlite_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing", async |path| open_sqlite(path)).await;
+    fault_at_system_calls("sqlite_writer_with_failing_system_calls_loses_and_tears_nothing", async |path| open_sqlite(path)).await;
 }
 
 #[cfg(feature = "sled")]
 #[tokio::test]
 #[ignore = "needs strace and the right to trace"]
-async fn sled_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing() {
+async fn sled_writer_with_failing_system_calls_loses_and_tears_nothing() {
     if let Some((path, first)) = part() {
         return write(open_sled(&path), first).await;
     }
-    fault_at_system_calls("sled_writer_that_meets_faults_at_system_calls_loses_and_tears_nothing", async |path| open_sled(path)).await;
+    fault_at_system_calls("sled_writer_with_failing_system_calls_loses_and_tears_nothing", async |path| open_sled(path)).await;
 }
 
 #[cfg(feature = "sled")]
 #[tokio::test]
-async fn another_process_is_told_that_sled_is_for_one() {
+async fn sled_directory_is_refused_to_a_second_process() {
     if let Some((path, _)) = part() {
         let error = treehold::store::SledStore::open(path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
@@ -243,13 +241,13 @@ async fn another_process_is_told_that_sled_is_for_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     let store = open_sled(&path);
-    let output = start("another_process_is_told_that_sled_is_for_one", &path, 0).wait_with_output().unwrap();
+    let output = start("sled_directory_is_refused_to_a_second_process", &path, 0).wait_with_output().unwrap();
     assert!(output.status.success());
     store.commit(Batch::new().put(&namespace(), "k", "v")).await.unwrap();
 }
 
-/// Starts four processes that count together, each increment a compare-and-swap, and asserts that none is lost; a
-/// process that is one of the four counts.
+/// Starts four processes that count together, each increment a compare-and-swap, and asserts that none is lost. In one of the four, this
+/// counts.
 async fn count_in_four_processes(test: &str, path: &Path, open: impl AsyncFn(&Path) -> Arc<dyn Store>) {
     const PROCESSES: u64 = 4;
     const EACH: u64 = 50;
@@ -275,7 +273,7 @@ async fn count_in_four_processes(test: &str, path: &Path, open: impl AsyncFn(&Pa
     let store = open(path).await;
     let counter = store.get(&namespace(), "counter").await.unwrap().unwrap();
     assert_eq!(counter.value, format!("{}", PROCESSES * EACH));
-    // Two versions a batch, from one counter over all processes.
+    // Two versions per batch, from one counter shared by all processes.
     assert_eq!(store.current_version().await.unwrap().number(), PROCESSES * EACH * 2);
 }
 
@@ -298,15 +296,15 @@ pub(super) async fn open_redis(prefix: &Path) -> Arc<dyn Store> {
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_killed_redis_writer_loses_and_tears_nothing() {
+async fn killed_redis_writer_loses_and_tears_nothing() {
     if let Some((prefix, first)) = part() {
         return write(open_redis(&prefix).await, first).await;
     }
     let prefix = crate::servers::redis::prefix().await;
-    kill_again_and_again("a_killed_redis_writer_loses_and_tears_nothing", Path::new(&prefix.name), open_redis).await;
+    kill_again_and_again("killed_redis_writer_loses_and_tears_nothing", Path::new(&prefix.name), open_redis).await;
 }
 
-/// All four make the store, as none is there.
+/// All four create the store, because there is none.
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
@@ -328,15 +326,15 @@ pub(super) async fn open_mysql(url: &Path) -> Arc<dyn Store> {
 #[cfg(feature = "mysql")]
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_killed_mysql_writer_loses_and_tears_nothing() {
+async fn killed_mysql_writer_loses_and_tears_nothing() {
     if let Some((url, first)) = part() {
         return write(open_mysql(&url).await, first).await;
     }
     let database = crate::servers::mysql::database().await;
-    kill_again_and_again("a_killed_mysql_writer_loses_and_tears_nothing", Path::new(&database.url), open_mysql).await;
+    kill_again_and_again("killed_mysql_writer_loses_and_tears_nothing", Path::new(&database.url), open_mysql).await;
 }
 
-/// All four make the tables, as none is there.
+/// All four create the tables, because there are none.
 #[cfg(feature = "mysql")]
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
@@ -349,7 +347,7 @@ async fn four_processes_lose_no_increment_in_mysql() {
     count_in_four_processes("four_processes_lose_no_increment_in_mysql", Path::new(url), open_mysql).await;
 }
 
-/// Opens the store of a schema, in sessions of that name.
+/// Opens the store of a schema, in sessions with that name.
 #[cfg(feature = "postgres")]
 pub(super) async fn open_postgres(schema: &Path) -> Arc<dyn Store> {
     let schema = schema.to_str().unwrap();
@@ -358,7 +356,7 @@ pub(super) async fn open_postgres(schema: &Path) -> Arc<dyn Store> {
     Arc::new(treehold::store::PostgresStore::open_with(options).await.unwrap())
 }
 
-/// Opens it when the server is done with all that a process sent before it was killed.
+/// Opens it once the server has finished everything that a process sent before it was killed.
 #[cfg(feature = "postgres")]
 async fn open_postgres_after_kill(schema: &Path) -> Arc<dyn Store> {
     use crate::servers::postgres::{connect, server};
@@ -371,16 +369,16 @@ async fn open_postgres_after_kill(schema: &Path) -> Arc<dyn Store> {
 #[cfg(feature = "postgres")]
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_killed_postgres_writer_loses_and_tears_nothing() {
+async fn killed_postgres_writer_loses_and_tears_nothing() {
     if let Some((schema, first)) = part() {
         return write(open_postgres(&schema).await, first).await;
     }
     let schema = crate::servers::postgres::schema().await;
-    let test = "a_killed_postgres_writer_loses_and_tears_nothing";
+    let test = "killed_postgres_writer_loses_and_tears_nothing";
     kill_again_and_again(test, Path::new(&schema.name), open_postgres_after_kill).await;
 }
 
-/// All four make the tables, as none are there.
+/// All four create the tables, because there are none.
 #[cfg(feature = "postgres")]
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
@@ -393,12 +391,12 @@ async fn four_processes_lose_no_increment_in_postgres() {
     count_in_four_processes(test, Path::new(&schema.name), open_postgres).await;
 }
 
-/// Commits while the server is killed and started again by the command that a variable holds: `scripts/kill-postgres.sh` sets it.
-/// The store stays open meanwhile.
+/// Commits while the server is killed and restarted by the command in a variable that `scripts/kill-postgres.sh` sets. The store stays open
+/// meanwhile.
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a PostgreSQL server that it may kill: run scripts/kill-postgres.sh"]
-async fn a_killed_postgres_server_keeps_what_it_acknowledged() {
+async fn killed_postgres_server_keeps_acknowledged_commits() {
     let restart = std::env::var("TREEHOLD_TEST_POSTGRES_RESTART").expect("scripts/kill-postgres.sh sets it");
     let kills: usize = std::env::var("TREEHOLD_KILLS").map_or(20, |kills| kills.parse().unwrap());
     let schema = crate::servers::postgres::schema().await;

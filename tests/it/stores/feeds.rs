@@ -1,4 +1,4 @@
-//! The feed of changes over a store that processes share: each has a store, a workspace and a feed of its own here.
+//! The feed of changes over a shared store: each process has its own store, workspace and feed.
 
 use crate::servers;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ fn scope(thread: &str) -> Scope {
     Scope::new().with_tenant("acme").with_user("ada").with_thread(thread)
 }
 
-/// What one process has.
+/// Returns the workspace of one process.
 fn workspace(store: &Arc<dyn Store>) -> Workspace {
     let (rows, of_watch) = (store.clone(), store.clone());
     let namespace = || Namespace::parse("memories");
@@ -30,7 +30,7 @@ fn workspace(store: &Arc<dyn Store>) -> Workspace {
         .build()
 }
 
-/// Writers in some processes, and in each process one who follows: all are told of every change, in the same order, once.
+/// Several processes write, and one reader in each follows the feed: all receive every change once, in the same order.
 async fn all_are_told_the_same(stores: Vec<Arc<dyn Store>>) {
     let workspaces: Vec<Workspace> = stores.iter().map(workspace).collect();
     let mut followers = Vec::new();
@@ -78,7 +78,7 @@ async fn all_are_told_the_same(stores: Vec<Arc<dyn Store>>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_on_sqlite_are_told_the_same() {
+async fn sqlite_processes_receive_the_same_events() {
     let directory = tempfile::tempdir().unwrap();
     let open = || Arc::new(SqliteStore::open(directory.path().join("s.db")).unwrap()) as Arc<dyn Store>;
     all_are_told_the_same((0..PROCESSES).map(|_| open()).collect()).await;
@@ -86,7 +86,7 @@ async fn processes_on_sqlite_are_told_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn processes_on_postgres_are_told_the_same() {
+async fn postgres_processes_receive_the_same_events() {
     let schema = servers::postgres::schema().await;
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for _ in 0..PROCESSES {
@@ -97,7 +97,7 @@ async fn processes_on_postgres_are_told_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn processes_on_mysql_are_told_the_same() {
+async fn mysql_processes_receive_the_same_events() {
     let database = servers::mysql::database().await;
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for _ in 0..PROCESSES {
@@ -108,7 +108,7 @@ async fn processes_on_mysql_are_told_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn processes_on_redis_are_told_the_same() {
+async fn redis_processes_receive_the_same_events() {
     let prefix = servers::redis::prefix().await;
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for _ in 0..PROCESSES {

@@ -1,4 +1,4 @@
-//! A grep over engines that look into bodies before they send them gives what it gives over the store in memory, which sends all.
+//! A grep over engines that search bodies before sending them equals one over the in-memory store, which sends every body.
 
 use super::wrapped::{Wrapped, Wrapper};
 use crate::servers::{mysql, postgres};
@@ -14,10 +14,10 @@ use treehold::ops::{ApplyOptions, CaseMode, Change, Encoding, GrepCursor, GrepOp
 use treehold::store::{MemoryStore, MysqlStore, Namespace, PostgresStore, Scan, ScanEntry, ScanOptions, Store};
 use treehold::{Backend, Result, StoreBackend, VfsPath, VfsPathBuf};
 
-/// More than come onto the first page, which is read without bodies.
+/// More than fit on the first page, which is read without bodies.
 const FILES: usize = 300;
 
-/// Counts the bodies that were left out.
+/// Counts the bodies that were omitted.
 #[derive(Default)]
 struct LeftOut(Arc<AtomicUsize>);
 
@@ -56,7 +56,7 @@ async fn grep(tree: &StoreBackend, options: &GrepOptions) -> GrepResult {
     tree.grep(VfsPath::ROOT, options).await.unwrap()
 }
 
-/// Texts that overlap each other, with what surrounds them.
+/// Texts that overlap each other, and their surroundings.
 const PARTS: &[&[u8]] = &[
     b"needle",
     b"_in_it",
@@ -76,8 +76,8 @@ const LITERALS: &[&str] = &["needle", "needle_in_it", "_in_it", "in", "x", "need
 
 const REGEXES: &[&str] = &["needle|says", r"needle_\w+_it", r"(?-u:\xff\xfe)", "(needle)+_in", "n.*_it$", "^in", "a{2,}", r"needle\s+in"];
 
-/// Contents about the sizes from which the engines look into them, and beyond the one where they keep them apart. Some have a NUL within
-/// what tells binary content, some behind it.
+/// Contents around the size from which the engines search them, and beyond the one from which they store them out of line. Some have a NUL
+/// within the part that identifies binary content, some after it.
 fn content() -> impl Strategy<Value = Bytes> {
     let size = prop_oneof![1 => Just(0_usize), 2 => 1_000..1_050_usize, 3 => 1_050..4_000_usize, 1 => 8_180..9_000_usize, 2 => 16_360..18_000_usize];
     let parts = vec((select(PARTS), any::<prop::sample::Index>()), 0..4);
@@ -115,7 +115,7 @@ fn options() -> impl Strategy<Value = GrepOptions> {
     })
 }
 
-/// Compares searches of random trees over a store with those over the store in memory.
+/// Compares searches of random trees over a store with those over the in-memory store.
 fn agrees(runtime: &tokio::runtime::Runtime, store: impl Store + 'static) {
     let (store, left_out) = counted(store);
     let trees = AtomicUsize::new(0);
@@ -126,7 +126,7 @@ fn agrees(runtime: &tokio::runtime::Runtime, store: impl Store + 'static) {
             let ours = filled(store.clone(), &["trees", &tree], &contents).await;
             let theirs = filled(Arc::new(MemoryStore::new()), &["tree"], &contents).await;
             for options in &searches {
-                // What is malformed is so everywhere.
+                // A malformed pattern is malformed on both sides.
                 if let Ok(expected) = theirs.grep(VfsPath::ROOT, options).await {
                     assert!(grep(&ours, options).await == expected, "{options:?}");
                 }
@@ -138,7 +138,7 @@ fn agrees(runtime: &tokio::runtime::Runtime, store: impl Store + 'static) {
 
 #[test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-fn a_grep_over_postgres_finds_what_one_in_memory_finds() {
+fn grep_over_postgres_equals_grep_in_memory() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let schema = runtime.block_on(postgres::schema());
     agrees(&runtime, runtime.block_on(PostgresStore::open_with(schema.options())).unwrap());
@@ -146,15 +146,14 @@ fn a_grep_over_postgres_finds_what_one_in_memory_finds() {
 
 #[test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-fn a_grep_over_mysql_finds_what_one_in_memory_finds() {
+fn grep_over_mysql_equals_grep_in_memory() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let database = runtime.block_on(mysql::database());
     agrees(&runtime, runtime.block_on(MysqlStore::open(&database.url)).unwrap());
     drop(database);
 }
 
-/// Searches a tree of files without a match, in two of which the bodies are not what was stored: first in one, so that nothing else tells
-/// of the page that it stands on.
+/// Searches a tree of files without a match, of which two have damaged bodies: first in one of them, so that nothing else reveals its page.
 async fn names_the_damaged(store: Arc<dyn Store>, left_out: &AtomicUsize, damage: impl AsyncFn(usize)) {
     let tree = filled(store, &["rows"], &[Bytes::from("a line of text that says nothing\n".repeat(500))]).await;
     let options = GrepOptions::new("needle_in_it");
@@ -175,7 +174,7 @@ const DAMAGED: [&str; 2] = ["d08\u{1}file-200.txt", "d08\u{1}file-201.txt"];
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_damaged_body_is_named_by_a_grep_that_postgres_answers() {
+async fn grep_over_postgres_reports_damaged_body() {
     let schema = postgres::schema().await;
     let (store, left_out) = counted(PostgresStore::open_with(schema.options()).await.unwrap());
     names_the_damaged(store, &left_out, async |number| {
@@ -187,7 +186,7 @@ async fn a_damaged_body_is_named_by_a_grep_that_postgres_answers() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_damaged_body_is_named_by_a_grep_that_mysql_answers() {
+async fn grep_over_mysql_reports_damaged_body() {
     let database = mysql::database().await;
     let (store, left_out) = counted(MysqlStore::open(&database.url).await.unwrap());
     names_the_damaged(store, &left_out, async |number| {

@@ -1,5 +1,5 @@
-//! The indexes of a tree, from outside: what a killed process leaves of it, and what comes in past the tree.
-//! `TREEHOLD_KILLS` sets how often the writer is killed.
+//! The indexes of a tree: what a killed process leaves of them, and rows that bypass the tree. `TREEHOLD_KILLS` sets how often the writer
+//! is killed.
 
 use super::wrapped::{Wrapped, Wrapper};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ async fn build(tree: &StoreBackend) {
     }
 }
 
-/// Asserts that searches find what is in the files, whichever way they take. The words stand for themselves, and in no path.
+/// Asserts that searches find what is in the files, with and without the indexes. The words stand alone, and occur in no path.
 async fn check(tree: &StoreBackend, words: &[String]) {
     let verified = tree.verify(|_| {}).await.unwrap();
     assert_eq!(verified.failures, []);
@@ -43,7 +43,7 @@ async fn check(tree: &StoreBackend, words: &[String]) {
     }
 }
 
-/// A tree with indexes that holds one file, and another store with another file of the same tree.
+/// Returns a tree with indexes that holds one file, and another store with another file of the same tree.
 async fn two_stores() -> (Arc<dyn Store>, Arc<dyn Store>) {
     let (one, other): (Arc<dyn Store>, Arc<dyn Store>) = (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
     indexed(&one).write("/kept", "the needle").await.unwrap();
@@ -57,13 +57,13 @@ async fn files_copied_onto_a_tree_with_an_index_are_found() {
     let (one, other) = two_stores().await;
     copy(&*other, &*one, &CopyOptions::new().with_onto(true), |_| {}).await.unwrap();
     check(&tree(&one), &needle).await;
-    // The other way: what the target alone has is in no index that is copied.
+    // The other way round: no copied index covers what only the target has.
     let (one, other) = two_stores().await;
     copy(&*one, &*other, &CopyOptions::new().with_onto(true), |_| {}).await.unwrap();
     check(&tree(&other), &needle).await;
     build(&indexed(&other)).await;
     check(&tree(&other), &needle).await;
-    // A copy into an empty store is of one moment, and keeps it.
+    // A copy into an empty store shows one moment, and keeps the index.
     let empty: Arc<dyn Store> = Arc::new(MemoryStore::new());
     copy(&*other, &*empty, &CopyOptions::new(), |_| {}).await.unwrap();
     for kind in IndexKind::ALL {
@@ -72,7 +72,7 @@ async fn files_copied_onto_a_tree_with_an_index_are_found() {
     check(&tree(&empty), &needle).await;
 }
 
-/// A store that takes bodies of 4 KiB and no longer ones.
+/// A store that accepts bodies of up to 4 KiB.
 struct Narrow;
 
 impl Wrapper for Narrow {
@@ -81,9 +81,9 @@ impl Wrapper for Narrow {
     }
 }
 
-/// The row of its words would be longer than the content is.
+/// The row of its words would be longer than the content.
 #[tokio::test]
-async fn a_file_whose_words_no_row_has_room_for_is_read_by_every_search() {
+async fn file_with_too_many_words_for_a_row_is_read_by_every_search() {
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let narrow: Arc<dyn Store> = Arc::new(Wrapped::new(inner.clone(), Narrow));
     let tree = indexed(&narrow);
@@ -92,7 +92,7 @@ async fn a_file_whose_words_no_row_has_room_for_is_read_by_every_search() {
     assert!(dense.len() <= 4_096);
     tree.write("/dense", dense).await.unwrap();
     tree.write("/plain", "q7 needle").await.unwrap();
-    // It is kept as one that every search looks at, which its words do not tell of.
+    // It is recorded as a file that every search reads, because its words are not indexed.
     let tails = Namespace::new(["_treehold", "indexes", "ada", "notes"]).unwrap();
     let row = async |key: &str| inner.get(&tails, key).await.unwrap().unwrap().value.len();
     assert!(row("cdense").await < 16 && row("cplain").await > 8, "{} {}", row("cdense").await, row("cplain").await);
@@ -103,7 +103,7 @@ async fn a_file_whose_words_no_row_has_room_for_is_read_by_every_search() {
         assert_eq!(paths, found, "{words}");
     }
     assert_eq!(tree.verify(|_| {}).await.unwrap().failures, []);
-    // Once it is short enough its words are kept as others are.
+    // Once the content is short enough, its words are indexed normally.
     tree.write("/dense", "needle").await.unwrap();
     assert!(row("cdense").await > 8);
     assert_eq!(tree.search(VfsPath::ROOT, &SearchOptions::new("zz")).await.unwrap().hits, []);
@@ -124,7 +124,7 @@ async fn files_imported_into_a_tree_with_an_index_are_found() {
         file.read_to_end(&mut archive).unwrap();
         import(&**to, std::io::Cursor::new(archive.clone()), &ImportOptions::new().with_onto(true), |_| {}).await.unwrap();
         check(&tree(to), &["needle".to_owned()]).await;
-        // Its pages are of several moments, so no index is among them.
+        // Its pages show several moments, so it contains no index.
         let empty: Arc<dyn Store> = Arc::new(MemoryStore::new());
         import(&*empty, std::io::Cursor::new(archive), &ImportOptions::new(), |_| {}).await.unwrap();
         for kind in IndexKind::ALL {
@@ -158,8 +158,8 @@ mod killed {
         format!("batch{batch:05}")
     }
 
-    /// Writes batches of many files, so that the tail is settled and segments are merged all the time, moves and removes
-    /// directories between, makes the index anew now and then, and prints the number of each batch that is written.
+    /// Writes batches of many files, so that the tail is settled and segments are merged all the time. In between moves and removes
+    /// directories, occasionally rebuilds the index, and prints the number of each batch that was written.
     async fn write(store: Arc<dyn Store>, first: usize) {
         let tree = indexed(&store);
         for batch in first.. {
@@ -176,7 +176,7 @@ mod killed {
                     drop(tree.delete_all(to.as_str()).await);
                     drop(tree.rename(from.as_str(), to.as_str()).await);
                 }
-                // Now the one and now the other.
+                // Alternates between the two.
                 7 => tree.remove_index(IndexKind::ALL[batch / 9 % 2]).await.unwrap(),
                 8 => build(&tree).await,
                 _ => {}
@@ -188,7 +188,7 @@ mod killed {
     }
 
     #[test]
-    fn an_index_is_right_after_every_kill() {
+    fn index_is_correct_after_every_kill() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         if let Some(path) = std::env::var_os(PATH) {
             let first = std::env::var(FIRST).unwrap().parse().unwrap();
@@ -200,7 +200,7 @@ mod killed {
         let mut next = 0;
         for round in 0..kills {
             let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "stores::indexed::killed::an_index_is_right_after_every_kill", "--nocapture"])
+                .args(["--exact", "stores::indexed::killed::index_is_correct_after_every_kill", "--nocapture"])
                 .env(PATH, &path)
                 .env(FIRST, next.to_string())
                 .stdout(Stdio::piped())
@@ -209,7 +209,7 @@ mod killed {
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
             let mut written = lines.by_ref().filter_map(|line| line.rsplit_once("written ")?.1.parse::<usize>().ok());
             next = 1 + written.by_ref().take(1 + round * 5 % 7).last().expect("the writer wrote");
-            // Some are killed just when a batch was answered, others while the next one or a merge is under way.
+            // Kills some right after a batch was acknowledged, others during the next one or a merge.
             (0..round % 4 * 300).for_each(|_| std::thread::yield_now());
             child.kill().unwrap();
             child.wait().unwrap();

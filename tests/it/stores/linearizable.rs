@@ -1,7 +1,7 @@
-//! Many tasks, and processes, on one store: what each was told is recorded, and one order has to explain all of it.
+//! Linearizability: many tasks and processes on one store record their results, and one sequential order must explain all of them.
 //!
-//! The test binary starts itself; the environment tells it what to be. `TREEHOLD_LINEARIZABLE_ROUNDS` sets how much each task
-//! does. A history that no order explains is kept under `target/tmp`.
+//! The test binary starts itself; the environment selects its role. `TREEHOLD_LINEARIZABLE_ROUNDS` sets how much each task does. A history
+//! that no order explains is kept under `target/tmp`.
 
 use super::wrapped::{Wrapped, Wrapper};
 use async_trait::async_trait;
@@ -20,20 +20,20 @@ const PLACE: &str = "TREEHOLD_TEST_HISTORY_STORE";
 const JOURNAL: &str = "TREEHOLD_TEST_HISTORY_JOURNAL";
 const PROCESS: &str = "TREEHOLD_TEST_HISTORY_PROCESS";
 
-/// Tasks of a history, in one process or in all together.
+/// The tasks of a history, in one process or in all processes together.
 const TASKS: u64 = 16;
 const PROCESSES: u64 = 4;
 /// How often each task edits its line of the shared file.
 const EDITS: u64 = 4;
 const FILE: &str = "/shared.md";
 
-/// Nanoseconds of the clock that all processes of a machine share.
+/// Returns the nanoseconds of the clock that all processes of a machine share.
 fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
 
-/// Tells whether this process is one of those that work on one store.
+/// Returns whether this process is one of those that work on one store.
 fn is_part() -> bool {
     std::env::var_os(PLACE).is_some()
 }
@@ -50,7 +50,7 @@ fn files(store: Arc<dyn Store>) -> StoreBackend {
     StoreBackend::new(store, Namespace::new(["files"]).unwrap())
 }
 
-/// The line that a task edits, after so many edits.
+/// Returns a task's line after `edits` edits.
 fn line(task: u64, edits: u64) -> String {
     format!("task {task:02}: {edits} edits\n")
 }
@@ -61,7 +61,7 @@ async fn prepare(store: Arc<dyn Store>) {
     files(store).write(FILE, content).await.unwrap();
 }
 
-/// Does what one task does: increments, puts, deletes, reads, batches and edits, in an order of its own.
+/// Runs one task: increments, puts, deletes, reads, batches and edits, in an order of its own.
 async fn work(store: Arc<dyn Store>, task: u64, rounds: u64) {
     let rows = rows();
     let backend = files(store.clone());
@@ -90,7 +90,7 @@ async fn work(store: Arc<dyn Store>, task: u64, rounds: u64) {
             _ => drop(store.get_many(&rows, &["tree/0", "tree/1", "pair y"], true).await.unwrap()),
         }
         if edits < EDITS && round * EDITS >= edits * rounds {
-            // A lost race is tried again inside; many of them in a row are a conflict.
+            // Lost races are retried inside; many in a row are a conflict.
             while let Err(error) = backend.edit(FILE, &line(task, edits), &line(task, edits + 1)).await {
                 assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
             }
@@ -99,7 +99,7 @@ async fn work(store: Arc<dyn Store>, task: u64, rounds: u64) {
     }
 }
 
-/// Adds one to a counter, over however many lost races.
+/// Adds one to a counter, retrying lost races.
 async fn increment(store: &dyn Store, key: &str) {
     loop {
         let item = store.get(&rows(), key).await.unwrap();
@@ -111,7 +111,7 @@ async fn increment(store: &dyn Store, key: &str) {
     }
 }
 
-/// Tells whether a commit was done; else it was refused.
+/// Returns whether a commit succeeded or was refused.
 fn settle(answer: Result<Vec<Version>>) -> bool {
     match answer {
         Ok(_) => true,
@@ -129,7 +129,7 @@ async fn in_tasks(store: &Arc<dyn Store>, tasks: std::ops::Range<u64>, rounds: u
     }
 }
 
-/// Records what 16 tasks of this process are told.
+/// Records the results of 16 tasks of this process.
 async fn history_of_tasks(store: Arc<dyn Store>) -> Vec<Operation> {
     let journal = Journal::in_memory(0, now);
     let recorded: Arc<dyn Store> = Arc::new(RecordedStore::new(store, journal.clone()));
@@ -138,7 +138,7 @@ async fn history_of_tasks(store: Arc<dyn Store>) -> Vec<Operation> {
     journal.operations()
 }
 
-/// Asserts that an order explains a history, and that nothing acknowledged is lost: by counting. Tasks of `open` were killed.
+/// Asserts that an order explains a history, and by counting that nothing acknowledged is lost. The tasks in `open` were killed.
 async fn assert_right(name: &str, store: Arc<dyn Store>, mut history: Vec<Operation>, open: std::ops::Range<u64>) {
     let last = Journal::in_memory(PROCESSES + 1, now);
     let recorded = RecordedStore::new(store.clone(), last.clone());
@@ -174,9 +174,9 @@ async fn check_tasks(name: &str, store: Arc<dyn Store>) {
     assert_right(name, store, history, 0..0).await;
 }
 
-/// Lets four processes of four tasks work on the store of a place, of which the last is killed in the middle.
+/// Lets four processes of four tasks each work on a store. The last one is killed in the middle.
 ///
-/// In a process that is one of the four, this is its work.
+/// In one of those four processes, this runs its work.
 async fn check_processes(test: &str, place: &str, open: impl AsyncFn(&str) -> Arc<dyn Store>) {
     const EACH: u64 = TASKS / PROCESSES;
     if is_part() {
@@ -299,16 +299,16 @@ async fn processes_on_postgres() {
     check_processes("processes_on_postgres", &schema.name, open).await;
 }
 
-/// How a store may break its word.
+/// A way in which a store may violate its contract.
 #[derive(Clone, Copy)]
 enum Fault {
-    /// Some reads give what was there before.
+    /// Some reads return outdated rows.
     StaleRead,
     /// Some conditions are not checked.
     UncheckedCondition,
-    /// Some batches are done one write after the other.
+    /// Some batches are applied one write at a time.
     TornBatch,
-    /// Some commits are answered and not done.
+    /// Some commits are acknowledged but not applied.
     LostCommit,
 }
 
@@ -322,7 +322,7 @@ struct Faulty {
 impl Wrapper for Faulty {
     async fn get(&self, inner: &dyn Store, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         let item = inner.get(namespace, key).await?;
-        // Others come between a read and what follows from it.
+        // Let others run between a read and the write that depends on it.
         tokio::task::yield_now().await;
         if !matches!(self.fault, Fault::StaleRead) {
             return Ok(item);
@@ -360,7 +360,7 @@ impl Faulty {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_breaks_its_word_is_found_out() {
+async fn store_that_violates_its_contract_is_detected() {
     for fault in [Fault::StaleRead, Fault::UncheckedCondition, Fault::TornBatch, Fault::LostCommit] {
         let wrapper = Faulty { fault, calls: AtomicU64::new(0), seen: Mutex::default() };
         let store = Wrapped::new(Arc::new(MemoryStore::new()), wrapper);
@@ -375,7 +375,7 @@ async fn a_store_that_breaks_its_word_is_found_out() {
     }
 }
 
-/// What finds each fault, however the tasks meet: some rounds of it alone would.
+/// Work that finds each fault for any interleaving: some rounds of it would suffice alone.
 async fn meddle(store: Arc<dyn Store>, task: u64) {
     for round in 0..200 {
         let value = format!("{task}/{round}");

@@ -1,5 +1,6 @@
-//! Stores that the last version of the former layout wrote (`tests/fixtures/layout1`, made by `scripts/layout1-fixtures.sh`): each engine
-//! migrates them, interrupted at every step, and everything in them can be read through the command and the server.
+//! Migration of stores written by the last version of the former layout (`tests/fixtures/layout1`, created by
+//! `scripts/layout1-fixtures.sh`). Each engine migrates them, interrupted at every step, and everything in them can be read through the
+//! command and the server.
 
 use crate::serve::process::{Process, command, ended};
 use crate::servers;
@@ -18,13 +19,13 @@ use treehold::store::{
     ScanOptions, Store, Withheld, import,
 };
 
-/// A row without its place: version, times, end, meta, body.
+/// A row without its key: version, times, expiry, metadata, body.
 type Row = (u64, i64, i64, Option<i64>, Bytes, Bytes);
 
 /// All rows by namespace and key.
 type Rows = BTreeMap<(String, String), Row>;
 
-/// What moved beneath the reserved root.
+/// The names that moved below the reserved root.
 const MOVED: [&str; 7] = ["threads", "overlays", "items", "events", "indexes", "tokens", "answers"];
 
 fn fixture(name: &str) -> PathBuf {
@@ -53,7 +54,7 @@ fn put_sled(directory: &Path) {
     assert!(done.unwrap().success());
 }
 
-/// Reads the rows of the former layout without this crate, and names them as the present layout does.
+/// Reads the rows of the former layout without this crate, under the names of the present layout.
 fn expected() -> Rows {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("old.db");
@@ -109,7 +110,7 @@ async fn migrated(url: &str, how: MigrateOptions) -> treehold::Result<MigrateRep
     migrate_store(url, &OpenStoreOptions::new(), &how, |_| {}).await
 }
 
-/// Migrates until the progress was told `tells` times, and stops there as if the process had been killed. Tells whether it was stopped.
+/// Migrates until the progress was reported `tells` times, then stops as if the process had been killed. Returns whether it was stopped.
 async fn interrupted(url: &str, tells: usize) -> bool {
     let url = url.to_owned();
     let task = tokio::spawn(async move {
@@ -136,7 +137,7 @@ async fn interrupted(url: &str, tells: usize) -> bool {
     }
 }
 
-/// Migrates a store that `put` makes anew at a URL, undisturbed and interrupted at each step that it tells of.
+/// Migrates a store that `put` creates at a URL, once without interruption and once interrupted at each reported step.
 async fn migrates_from_every_step(url: &str, put: impl AsyncFn()) {
     let expected = expected();
     put().await;
@@ -196,8 +197,8 @@ async fn sled_store_of_the_former_layout_keeps_every_row() {
     assert!(place.join("treehold").exists() && !place.join("stratafs").exists(), "the mark has the present name");
 }
 
-/// An embedded store is migrated on another thread, which a panic of the caller does not stop: so the store is checked once, undisturbed;
-/// interruptions are in the tests of each engine.
+/// An embedded store is migrated on another thread, which a panic of the caller does not stop. So the store is checked once, without
+/// interruption; each engine's own tests cover interruptions.
 async fn migrates_from_every_step_blocking(url: &str, put: impl Fn()) {
     let expected = expected();
     put();
@@ -213,7 +214,7 @@ async fn migrates_from_every_step_blocking(url: &str, put: impl Fn()) {
     assert_same(&rows_of(&*store).await, &expected);
     assert_eq!(store.check().await.unwrap().len(), 0);
     drop(store);
-    // Killed at each step: the engine's own call, on this thread.
+    // Interrupted at each step: the engine's own call, on this thread.
     for tells in 0.. {
         put();
         let url_of_step = url.to_owned();
@@ -231,7 +232,7 @@ async fn migrates_from_every_step_blocking(url: &str, put: impl Fn()) {
     }
 }
 
-/// Runs the migration of an embedded store until it told of `tells` steps; tells whether it was stopped.
+/// Migrates an embedded store until it reported `tells` steps. Returns whether it was stopped.
 fn stopped_after(url: &str, tells: usize) -> bool {
     use treehold::store::{SledOptions, SledStore, SqliteOptions, SqliteStore};
     let mut left = tells;
@@ -244,17 +245,17 @@ fn stopped_after(url: &str, tells: usize) -> bool {
         "sqlite" => SqliteStore::migrate(&SqliteOptions::new(path), &MigrateOptions::new(), &mut tell),
         _ => SledStore::migrate(&SledOptions::new(path), &MigrateOptions::new(), &mut tell),
     });
-    // sled's calls are guarded: there the panic is an error.
+    // sled's calls are guarded, so the panic becomes an error there.
     !matches!(std::panic::catch_unwind(run), Ok(Ok(_)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sqlite_store_that_others_have_open_is_not_migrated() {
+async fn sqlite_store_open_elsewhere_is_not_migrated() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("old.db");
     put_sqlite(&file);
     let url = format!("sqlite:{}", file.display());
-    // As a server of the former version has it: in write-ahead mode, read from once.
+    // As a server of the former version has it open: in write-ahead mode, read from once.
     let server = rusqlite::Connection::open(&file).unwrap();
     let mode: String = server.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).unwrap();
     let rows = |connection: &rusqlite::Connection| connection.query_row("SELECT COUNT(*) FROM items", [], |row| row.get::<_, u64>(0));
@@ -269,7 +270,7 @@ async fn sqlite_store_that_others_have_open_is_not_migrated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_with_rows_in_the_way_is_refused_untouched() {
+async fn store_with_rows_below_reserved_root_is_refused_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("old.db");
     let url = format!("sqlite:{}", file.display());
@@ -298,7 +299,7 @@ async fn store_with_rows_in_the_way_is_refused_untouched() {
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn postgres_store_of_the_former_layout_keeps_every_row() {
     let schema = servers::postgres::schema().await;
-    // A database of its own, as the schema has the former default name.
+    // A separate database, because the schema has the former default name.
     let database = schema.name.replace(' ', "_");
     let admin = servers::postgres::connect(&schema.url).await.unwrap();
     admin.batch_execute(&format!("CREATE DATABASE \"{database}\"")).await.unwrap();
@@ -311,7 +312,7 @@ async fn postgres_store_of_the_former_layout_keeps_every_row() {
         client.batch_execute(&dump).await.unwrap();
     };
     migrates_from_every_step(&url, &load).await;
-    // One whose schema is named stays there.
+    // A store with a named schema stays there.
     load().await;
     let named = format!("{url}?schema=stratafs");
     assert!(OldLayout::is_source_of(&open_store(&named, &OpenStoreOptions::new()).await.unwrap_err()));
@@ -319,7 +320,7 @@ async fn postgres_store_of_the_former_layout_keeps_every_row() {
     assert_eq!((report.outcome, report.taken_from), (MigrateOutcome::Migrated, None));
     let store = open_store(&named, &OpenStoreOptions::new()).await.unwrap();
     assert_same(&rows_of(&*store).await, &expected());
-    // A server of the former version finds no table, and fails instead of writing where nobody reads.
+    // A server of the former version finds no table, and fails instead of writing rows that nobody reads.
     let client = servers::postgres::connect(&url).await.unwrap();
     assert!(client.batch_execute("UPDATE stratafs.items SET version = version").await.is_err());
     drop((store, client));
@@ -387,7 +388,7 @@ async fn redis_store_of_the_former_layout_keeps_every_row() {
         assert_eq!(left, 0, "{part} is still under the former name");
         redis::cmd("DEL").arg(format!("{{treehold}}:{part}")).exec_async(&mut connection).await.unwrap();
     }
-    // Under a name that the URL says, in place.
+    // Under a name from the URL, in place.
     load(&server, &prefix.name).await;
     let named = format!("{server}?prefix={}", prefix.name);
     let report = migrated(&named, MigrateOptions::new()).await.unwrap();
@@ -411,7 +412,7 @@ fn unpacked_archive() -> Vec<u8> {
     unpacked("archive.tar.gz")
 }
 
-/// A home with the configuration of the fixture, and the store at a URL.
+/// A home with the fixture's configuration, and the store at a URL.
 fn home(url: &str) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir(home.path().join("workspace")).unwrap();
@@ -431,7 +432,7 @@ fn run(home: &Path, args: &[&str]) -> String {
     output
 }
 
-/// Reads everything that the fixture holds, through the command and a server.
+/// Reads everything in the fixture, through the command and a server.
 fn reads_everything(home: &Path) {
     let facts = facts();
     let json = |args: &[&str]| serde_json::from_str::<Value>(&run(home, &[&["--json"], args].concat())).unwrap();
@@ -454,7 +455,7 @@ fn reads_everything(home: &Path) {
     assert!(diff.contains("new.txt") && diff.contains("beneath.txt"), "{diff}");
     // Events keep their numbers.
     assert_eq!(json(&["timeline", "/"]), facts["timeline"]);
-    // The token, items, and the answer that is kept.
+    // The token, items, and the stored answer.
     let server = Process::of(command(home, &["serve", "--listen", "127.0.0.1:0", "--tokens"]), home);
     let bearer = format!("Bearer {}", facts["token"].as_str().unwrap());
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
@@ -467,7 +468,7 @@ fn reads_everything(home: &Path) {
     assert_eq!(get("/v1/store/item?namespace=tasks&namespace=done&key=two").1["value"]["title"], "sleep");
     let repeated = || {
         let request = agent.post(format!("{}/v1/fs/memories/once.md", server.base()));
-        // As curl sent it: the type of the content is a part of what the key stands for.
+        // As curl sent it: the content type is part of what the key identifies.
         let request = request.header("authorization", &bearer).header("content-type", "application/x-www-form-urlencoded");
         let mut answer = request.header("idempotency-key", "\"fixture-key\"").send(&b"written once"[..]).unwrap();
         answer.body_mut().read_json::<Value>().unwrap()

@@ -1,4 +1,4 @@
-//! The stores as files: opening, refusing, sharing, and what a killed process leaves.
+//! The stores as files: opening, refusals, sharing, and what a killed process leaves.
 
 use treehold::store::Namespace;
 

@@ -1,5 +1,4 @@
-//! MySQL and MariaDB: what goes over the connection, what becomes of one that breaks, processes that share a store, long keys,
-//! servers that refuse.
+//! MySQL and MariaDB: round trips, broken connections, processes that share a store, long keys, servers that refuse.
 
 use super::namespace;
 use crate::servers::mysql::{Database, administer, database as fresh};
@@ -30,12 +29,12 @@ async fn proxied_within(database: &Database, timeout: Duration) -> (MysqlStore, 
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn calls_take_the_round_trips_that_the_docs_state() {
+async fn calls_take_the_documented_round_trips() {
     let database = fresh().await;
     let (store, proxy) = proxied(&database).await;
     let a = namespace();
     let listing = ScanOptions::new().with_delimiter('/');
-    // Every statement is prepared by now.
+    // Prepares every statement.
     store.commit(Batch::new().put(&a, "k", "v").put(&a, "long", vec![0; 200_000])).await.unwrap();
     store.get(&a, "k").await.unwrap();
     store.scan(&a, ScanOptions::new()).await.unwrap();
@@ -69,7 +68,7 @@ async fn calls_take_the_round_trips_that_the_docs_state() {
     assert_eq!(proxy.round_trips(), 2, "a page of groups with many rows");
 }
 
-/// Waits until a commit of the store waits for the row of the counter.
+/// Waits until a commit of the store waits for the counter row.
 async fn blocked(database: &Database) -> u64 {
     loop {
         let sql = format!(
@@ -83,7 +82,7 @@ async fn blocked(database: &Database) -> u64 {
     }
 }
 
-/// Locks the row of the counter, as a writer in another process does.
+/// Locks the counter row, as a writer in another process does.
 async fn lock(database: &Database) -> mysql_async::Conn {
     let mut other = mysql_async::Conn::from_url(&database.url).await.unwrap();
     other.query_drop("START TRANSACTION; SELECT version FROM treehold_counter WHERE id = 1 FOR UPDATE").await.unwrap();
@@ -92,12 +91,12 @@ async fn lock(database: &Database) -> mysql_async::Conn {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
+async fn commit_on_broken_connection_reports_its_possible_effect() {
     let database = fresh().await;
     let (store, proxy) = proxied(&database).await;
     let a = namespace();
     store.commit(Batch::new().put(&a, "first", "v")).await.unwrap();
-    // Until the lock is taken nothing has been sent that could have an effect, and the commit is begun again.
+    // Until the lock is taken, nothing that could have an effect has been sent, and the commit is started again.
     proxy.break_next(Break::Request);
     store.commit(Batch::new().put(&a, "begun again", "v")).await.unwrap();
     proxy.break_next(Break::Answer);
@@ -115,7 +114,7 @@ async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
         let error = committing.await.unwrap().unwrap_err();
         assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unavailable, true), "{error:?}");
         proxy.all_ended().await;
-        // The server may still be at it; who locks the counter comes after.
+        // The server may still be working on it; locking the counter waits for that.
         lock(&database).await.query_drop("ROLLBACK").await.unwrap();
         assert_eq!(store.get(&a, &key).await.unwrap().is_some(), is_done, "nothing is sent twice or lost");
     }
@@ -126,7 +125,7 @@ async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_server_that_falls_silent_is_unavailable_in_time() {
+async fn silent_server_is_unavailable_within_the_timeout() {
     let database = fresh().await;
     let (store, proxy) = proxied_within(&database, Duration::from_secs(2)).await;
     let a = namespace();
@@ -137,7 +136,7 @@ async fn a_server_that_falls_silent_is_unavailable_in_time() {
     proxy.break_next(Break::Silence);
     let error = store.commit(Batch::new().put(&a, "never", "v")).await.unwrap_err();
     assert_eq!((error.kind(), error.is_without_effect()), (ErrorKind::Unavailable, true), "{error:?}");
-    // The only connection is lent again each time. The server undoes the transaction once it learns that its client is gone.
+    // The only connection is reused each time. The server rolls the transaction back once it notices that its client is gone.
     assert!(store.get(&a, "never").await.unwrap().is_none());
     lock(&database).await.query_drop("ROLLBACK").await.unwrap();
     let mut other = lock(&database).await;
@@ -156,7 +155,7 @@ async fn a_server_that_falls_silent_is_unavailable_in_time() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_connection_that_the_server_kills_is_replaced() {
+async fn killed_connection_is_replaced() {
     let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let a = namespace();
@@ -172,7 +171,7 @@ async fn a_connection_that_the_server_kills_is_replaced() {
             assert!(store.get(&a, "k").await.unwrap().is_some());
         }
     }
-    // Killed while it waits for another writer, a commit is begun again.
+    // A commit killed while it waits for another writer is started again.
     let mut other = lock(&database).await;
     let committing = tokio::spawn({
         let (store, batch) = (store.clone(), Batch::new().put(&a, "waited", "v"));
@@ -184,10 +183,10 @@ async fn a_connection_that_the_server_kills_is_replaced() {
     assert!(store.get(&a, "waited").await.unwrap().is_some());
 }
 
-/// Nobody drives the connections of a runtime that does nothing any more.
+/// Nobody drives the connections of an idle runtime.
 #[test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-fn a_store_goes_from_runtime_to_runtime() {
+fn store_works_across_runtimes() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
     let (database, store) = first.block_on(async {
@@ -208,7 +207,7 @@ fn a_store_goes_from_runtime_to_runtime() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_batch_that_the_server_refuses_fails_alone() {
+async fn batch_refused_by_the_server_fails_alone() {
     let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let sql = format!(
@@ -231,12 +230,12 @@ async fn a_batch_that_the_server_refuses_fails_alone() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_group_keeps_the_order_of_its_batches() {
+async fn group_keeps_the_order_of_its_batches() {
     let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let a = namespace();
     store.commit(Batch::new().put(&a, "d/x", "1")).await.unwrap();
-    // All of them wait behind a writer, and go as one group.
+    // All of them wait behind a writer, and form one group.
     let mut other = lock(&database).await;
     let first = tokio::spawn({
         let (store, a) = (store.clone(), a.clone());
@@ -277,12 +276,12 @@ async fn a_group_keeps_the_order_of_its_batches() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn contents_of_all_bytes_come_back() {
+async fn contents_with_all_bytes_round_trip() {
     let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let a = namespace();
     let all: Vec<u8> = (0..=255).collect();
-    // Each byte before each that means something in a statement, and halves of characters before them.
+    // Each byte before each one with a meaning in statements, and partial characters before them.
     let pairs: Vec<u8> = all.iter().flat_map(|byte| [*byte, b'\'', *byte, b'\\', *byte, 0, *byte, 0x1A]).collect();
     let contents = [all, pairs, b"\\".to_vec(), b"'".to_vec(), b"\xF0\x9F'; DROP TABLE treehold_rows; --".to_vec(), vec![0; 4_096]];
     let batch = contents
@@ -298,7 +297,7 @@ async fn contents_of_all_bytes_come_back() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_namespace_without_a_row_is_looked_at_no_more() {
+async fn namespaces_without_rows_are_not_examined() {
     let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let listed = async || {
@@ -309,13 +308,13 @@ async fn a_namespace_without_a_row_is_looked_at_no_more() {
     let puts = || spaces.iter().fold(Batch::new(), |batch, space| batch.put(space, "k", "").put(space, "l", ""));
     store.commit(puts()).await.unwrap();
     assert_eq!(listed().await, 30);
-    // By prefix, by key, and with what was put to another namespace at the same time.
+    // By prefix, by key, and together with puts to another namespace.
     let removed = spaces[..10].iter().fold(Batch::new(), |batch, space| batch.delete_prefix(space, ""));
     store.commit(removed).await.unwrap();
     let removed = spaces[10..20].iter().fold(Batch::new(), |batch, space| batch.delete(space, "k").delete(space, "l"));
     store.commit(removed.put(&spaces[20], "k", "").delete(&spaces[21], "k")).await.unwrap();
     assert_eq!(listed().await, 10, "those that have a row");
-    // Touches and removals where nothing is, and rows whose time is over.
+    // Touches and removals of absent rows, and expired rows.
     let ends = |batch: Batch, space| batch.touch(space, "k", Some(Duration::ZERO)).touch(space, "l", Some(Duration::ZERO));
     store.commit(spaces[22..].iter().fold(Batch::new().touch(&spaces[0], "k", None).delete(&spaces[1], "k"), ends)).await.unwrap();
     assert_eq!(listed().await, 10);
@@ -329,7 +328,7 @@ async fn a_namespace_without_a_row_is_looked_at_no_more() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn who_watches_is_told_when_another_process_removes_the_last_row() {
+async fn watch_fires_when_another_process_removes_the_last_row() {
     let database = fresh().await;
     let (store, other) = (MysqlStore::open(&database.url).await.unwrap(), MysqlStore::open(&database.url).await.unwrap());
     let a = namespace();
@@ -344,7 +343,7 @@ async fn who_watches_is_told_when_another_process_removes_the_last_row() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn behind_a_long_key_a_page_is_read_as_any_other() {
+async fn page_after_a_long_key_is_read_normally() {
     let database = fresh().await;
     let (store, proxy) = proxied(&database).await;
     let a = namespace();
@@ -358,7 +357,7 @@ async fn behind_a_long_key_a_page_is_read_as_any_other() {
         (ScanOptions::new().with_delimiter('/').with_values(true), 302),
         (ScanOptions::new().with_values(true).with_bytes_max(504), 101),
     ] {
-        // The first page prepares what is not yet.
+        // The first page prepares missing statements.
         for _ in 0..2 {
             proxy.round_trips();
             let page = store.scan(&a, options.clone()).await.unwrap();
@@ -371,7 +370,7 @@ async fn behind_a_long_key_a_page_is_read_as_any_other() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn eight_that_open_an_empty_database_make_its_tables_once() {
+async fn concurrent_openers_create_the_tables_once() {
     for _ in 0..3 {
         let database = fresh().await;
         let stores = join_all((0..8).map(|_| tokio::spawn(MysqlStore::open(database.url.clone())))).await;
@@ -387,7 +386,7 @@ const URL: &str = "TREEHOLD_TEST_STORE";
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_write_of_one_process_is_read_and_told_in_another() {
+async fn write_of_one_process_is_read_and_announced_in_another() {
     let a = namespace();
     if let Ok(url) = std::env::var(URL) {
         MysqlStore::open(url).await.unwrap().commit(Batch::new().put(&a, "k", "theirs")).await.unwrap();
@@ -399,7 +398,7 @@ async fn a_write_of_one_process_is_read_and_told_in_another() {
     let other = treehold::store::Namespace::new(["other"]).unwrap();
     let (mut watch, mut elsewhere) = (store.watch(&a).await.unwrap(), store.watch(&other).await.unwrap());
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--include-ignored", "--exact", "stores::mysql::a_write_of_one_process_is_read_and_told_in_another"])
+        .args(["--include-ignored", "--exact", "stores::mysql::write_of_one_process_is_read_and_announced_in_another"])
         .env(URL, &database.url)
         .stdout(Stdio::null())
         .spawn()
@@ -412,7 +411,7 @@ async fn a_write_of_one_process_is_read_and_told_in_another() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_server_that_refuses_is_told_of_without_secrets() {
+async fn server_refusal_is_reported_without_secrets() {
     let database = fresh().await;
     let (_, rest) = database.url.rsplit_once('@').unwrap();
     let (host, _) = rest.split_once('/').unwrap();
@@ -432,7 +431,7 @@ async fn a_server_that_refuses_is_told_of_without_secrets() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn tables_of_a_newer_version_are_refused_untouched() {
+async fn tables_of_a_newer_version_are_refused_unchanged() {
     let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     assert!(store.to_string().starts_with("mysql://") && !store.to_string().contains('@'), "{store}");
@@ -448,7 +447,7 @@ async fn tables_of_a_newer_version_are_refused_untouched() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn a_body_of_the_limit_comes_back() {
+async fn body_of_the_size_limit_round_trips() {
     let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();
     let limit = usize::try_from(store.capabilities().value_bytes_max.unwrap()).unwrap();
@@ -485,7 +484,7 @@ async fn damage_is_found() {
     }
 }
 
-/// Keys around the length of a head and of all lengths, that share long beginnings.
+/// Keys around the length of a head and of other lengths, with long common prefixes.
 fn long_key() -> impl Strategy<Value = String> {
     let piece = proptest::sample::select(vec!["a", "b", "/", "\u{1}", "é"]);
     let length = proptest::sample::select(vec![0_usize, 1, 1_500, 1_534, 1_535, 1_536, 1_537, 1_600, 3_000, 4_080]);
@@ -496,10 +495,10 @@ fn long_key() -> impl Strategy<Value = String> {
     })
 }
 
-/// Pages of keys that have no order in the index are those of the store in memory.
+/// Pages of keys that the index does not order equal those of the in-memory store.
 #[test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-fn long_keys_are_ordered_as_short_ones() {
+fn long_keys_sort_like_short_ones() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let database = runtime.block_on(fresh());
     let store = runtime.block_on(MysqlStore::open(&database.url)).unwrap();

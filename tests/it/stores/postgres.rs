@@ -1,4 +1,4 @@
-//! PostgreSQL: what is refused, what is shared between processes, what a broken connection leaves, and what a call costs.
+//! PostgreSQL: refusals, sharing between processes, broken connections, and the cost of calls.
 
 use super::namespace;
 use crate::servers::postgres::{Schema, connect, fresh_with, proxied, schema, server};
@@ -19,7 +19,7 @@ use treehold::store::{
     Batch, Condition, KEY_BYTES_MAX, MemoryStore, Namespace, NamespacesOptions, PostgresOptions, PostgresStore, ScanOptions, Store,
 };
 
-/// A root that no server's certificate comes from.
+/// A root that signed no server's certificate.
 const ANOTHER_ROOT: &str = "-----BEGIN CERTIFICATE-----
 MIIBfDCCASGgAwIBAgIUYZhUkrA4Drbe18UMpvHPZL8nB9QwCgYIKoZIzj0EAwIw
 EjEQMA4GA1UEAwwHYW5vdGhlcjAgFw0yNjExMjExMjQxMzRaGA8yMTI2MTAyODEy
@@ -47,12 +47,12 @@ async fn value(store: &PostgresStore, key: &str) -> Option<String> {
     Some(String::from_utf8(item.value.to_vec()).unwrap())
 }
 
-/// A batch that takes the way of a transaction: only puts go without.
+/// Returns a batch that needs a transaction: only batches without conditions do without.
 fn conditional(key: &str) -> Batch {
     Batch::new().expect(&namespace(), key, Condition::Absent).put(&namespace(), key, "v")
 }
 
-/// Starts this binary again to run a test as its part.
+/// Starts this binary again to run a test as one of its parts.
 fn start(test: &str, schema: &Schema) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--include-ignored", "--exact", &format!("stores::postgres::{test}"), "--nocapture"])
@@ -61,20 +61,20 @@ fn start(test: &str, schema: &Schema) -> Child {
         .unwrap()
 }
 
-/// Returns the options of the store that this process was started for, if it is a part.
+/// Returns the options of the store for which this process was started, if it is such a part.
 fn part() -> Option<PostgresOptions> {
     Some(PostgresOptions::new(server()).with_schema(std::env::var(PART).ok()?))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn an_empty_database_is_set_up_once_however_many_open_it() {
+async fn empty_database_is_set_up_once_by_concurrent_openers() {
     if let Some(options) = part() {
         PostgresStore::open_with(options).await.unwrap();
         return;
     }
     let schema = schema().await;
-    let children: Vec<Child> = (0..4).map(|_| start("an_empty_database_is_set_up_once_however_many_open_it", &schema)).collect();
+    let children: Vec<Child> = (0..4).map(|_| start("empty_database_is_set_up_once_by_concurrent_openers", &schema)).collect();
     let opens = (0..8).map(|_| tokio::spawn(PostgresStore::open_with(schema.options())));
     let stores: Vec<PostgresStore> = futures::future::join_all(opens).await.into_iter().map(|store| store.unwrap().unwrap()).collect();
     let versions = futures::future::join_all(stores.iter().map(|store| put(store, "k", "v"))).await;
@@ -89,7 +89,7 @@ async fn an_empty_database_is_set_up_once_however_many_open_it() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn what_another_process_writes_is_read_and_told() {
+async fn write_of_another_process_is_read_and_announced() {
     if let Some(options) = part() {
         let store = PostgresStore::open_with(options).await.unwrap();
         store.commit(Batch::new().put(&Namespace::new(["other"]).unwrap(), "k", "v")).await.unwrap();
@@ -102,7 +102,7 @@ async fn what_another_process_writes_is_read_and_told() {
     let mut watch = store.watch(&namespace()).await.unwrap();
     let mut unconcerned = store.watch(&Namespace::new(["third"]).unwrap()).await.unwrap();
     let child = tokio::task::spawn_blocking({
-        let mut child = start("what_another_process_writes_is_read_and_told", &schema);
+        let mut child = start("write_of_another_process_is_read_and_announced", &schema);
         move || child.wait().unwrap()
     });
     let told = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("it is told").unwrap();
@@ -112,13 +112,13 @@ async fn what_another_process_writes_is_read_and_told() {
     assert!(futures::poll!(Box::pin(unconcerned.changed())).is_pending(), "nothing was written there");
 }
 
-/// Each namespace that was ever written to had a row for those who watch, for ever.
+/// Regression: each namespace that was ever written to kept a row for watches forever.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_namespace_that_is_forgotten_is_told_of_once_more() {
+async fn dropped_namespace_is_announced_once_more() {
     let schema = schema().await;
     let store = open(&schema).await;
-    // As another process is.
+    // Acts as another process.
     let other = PostgresStore::open_with(schema.options().with_touched_max(3)).await.unwrap();
     let spaces: Vec<_> = (0..8).map(|number| Namespace::new([format!("{number}")]).unwrap()).collect();
     let mut watch = store.watch(&namespace()).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_namespace_that_is_forgotten_is_told_of_once_more() {
     assert_eq!(client.query_one(&kept, &[]).await.unwrap().get::<_, &str>(0), "5/ 6/ 7/");
     let told = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("it is told").unwrap();
     assert!(told >= version);
-    // Who begins to watch now has seen all of it.
+    // A new watch has seen all of it.
     let mut late = store.watch(&spaces[0]).await.unwrap();
     assert!(futures::poll!(Box::pin(late.changed())).is_pending(), "nothing was written since");
     put(&other, "k", "w").await;
@@ -144,7 +144,7 @@ async fn a_namespace_that_is_forgotten_is_told_of_once_more() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn what_is_not_ours_or_is_newer_is_refused_untouched() {
+async fn foreign_or_newer_schema_is_refused_unchanged() {
     let schema = schema().await;
     schema.run("CREATE SCHEMA {s}; CREATE TABLE {s}.rows(a int); INSERT INTO {s}.rows VALUES (1)").await;
     let error = PostgresStore::open_with(schema.options()).await.unwrap_err();
@@ -164,7 +164,7 @@ async fn what_is_not_ours_or_is_newer_is_refused_untouched() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_server_that_refuses_or_is_not_there_is_told_apart() {
+async fn refusing_and_missing_servers_are_distinguished() {
     let schema = schema().await;
     let open = |url: String| PostgresStore::open_with(PostgresOptions::new(url).with_timeout(Duration::from_millis(500)));
     let (scheme, rest) = schema.url.split_once("://").unwrap();
@@ -196,7 +196,7 @@ async fn a_server_that_refuses_or_is_not_there_is_told_apart() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_store_is_named_without_its_secrets() {
+async fn display_name_contains_no_secrets() {
     let schema = schema().await;
     let url = format!("{}?schema={}&application_name=named", schema.url, schema.name.replace(' ', "%20"));
     let store = PostgresStore::open(&url).await.unwrap();
@@ -208,7 +208,7 @@ async fn a_store_is_named_without_its_secrets() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn durability_is_what_the_session_has() {
+async fn durability_follows_the_session() {
     let schema = schema().await;
     assert_eq!(open(&schema).await.describe().await.unwrap().schema, Some(2));
     let url = format!("{}?options=-c%20synchronous_commit%3Doff", schema.url);
@@ -221,7 +221,7 @@ async fn durability_is_what_the_session_has() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL with TLS: run scripts/servers.sh"]
-async fn encryption_is_as_asked() {
+async fn encryption_follows_sslmode() {
     let schema = schema().await;
     let client = connect(&schema.url).await.unwrap();
     let ssl = client.query_one("SHOW ssl", &[]).await.unwrap();
@@ -233,7 +233,7 @@ async fn encryption_is_as_asked() {
         let sql = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = left($1::text, 63)";
         assert_eq!(client.query_one(sql, &[&name]).await.unwrap().get::<_, Option<bool>>(0), Some(is_encrypted), "{mode}");
     }
-    // With a root named, `require` verifies as libpq does.
+    // With a named root, `require` verifies as libpq does.
     let root = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(root.path(), ANOTHER_ROOT).unwrap();
     for mode in ["require", "verify-ca", "verify-full"] {
@@ -245,7 +245,7 @@ async fn encryption_is_as_asked() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn an_answer_that_is_lost_leaves_a_commit_open_and_a_read_is_done_again() {
+async fn lost_answer_leaves_commit_unknown_and_read_is_retried() {
     let schema = schema().await;
     let (proxy, url) = proxied(&schema).await;
     let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
@@ -257,13 +257,13 @@ async fn an_answer_that_is_lost_leaves_a_commit_open_and_a_read_is_done_again() 
         assert_eq!(value(&store, "k").await.as_deref(), Some("v"), "{at:?}");
         for (name, batch) in [("alone", Batch::new()), ("transaction", Batch::new().expect(&namespace(), "k", Condition::Exists))] {
             let key = format!("{name} {at:?}");
-            // The statements are known to the connection, so that what breaks is the commit itself.
+            // The connection has prepared the statements, so the commit itself is what breaks.
             store.commit(batch.clone().put(&namespace(), "warm", "v")).await.unwrap();
             proxy.break_next(at);
             let error = store.commit(batch.put(&namespace(), &key, "v")).await.unwrap_err();
             assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unavailable, true), "{key}: {error:?}");
             put(&store, "after", "v").await;
-            // Of a transaction the first answer may be lost while the server is in the middle of it.
+            // In a transaction, the first answer may be lost while the server is in the middle of it.
             if at == Break::Request || name == "alone" {
                 assert_eq!(value(&store, &key).await.is_some(), at == Break::Answer, "{key}");
             }
@@ -271,10 +271,10 @@ async fn an_answer_that_is_lost_leaves_a_commit_open_and_a_read_is_done_again() 
     }
 }
 
-/// The statements behind it took effect one by one, though the commit was said to have had none.
+/// Regression: the following statements took effect one by one, although the commit was reported to have had no effect.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_group_whose_transaction_does_not_begin_writes_nothing() {
+async fn group_whose_transaction_does_not_begin_writes_nothing() {
     let schema = schema().await;
     let (proxy, url) = proxied(&schema).await;
     let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
@@ -287,7 +287,7 @@ async fn a_group_whose_transaction_does_not_begin_writes_nothing() {
         let rows = store.scan(&namespace(), ScanOptions::new().with_values(true)).await.unwrap();
         (rows, store.current_version().await.unwrap())
     };
-    // The statements are known to the connection from here on, so that a commit is one request.
+    // The connection has prepared the statements from here on, so a commit is one request.
     let other = Namespace::new(["other"]).unwrap();
     store
         .commit(Batch::new().expect(&other, "k", Condition::Absent).put(&other, "k", "v").delete(&other, "l").delete_prefix(&other, "d/"))
@@ -301,7 +301,7 @@ async fn a_group_whose_transaction_does_not_begin_writes_nothing() {
         assert!(error.is_without_effect() && !error.may_have_effect(), "{error:?}");
         assert_eq!(rows().await, before);
     }
-    // Of a group no batch takes effect that is told otherwise, and what is written anew alone is written once.
+    // No batch of a group takes effect if its caller was told otherwise, and a repeated batch is written once.
     let grouped = (0..4).map(|number| store.commit(writes(&format!("grouped {number}"))));
     proxy.break_next(Break::Begin);
     let answers = futures::future::join_all(grouped).await;
@@ -316,7 +316,7 @@ async fn a_group_whose_transaction_does_not_begin_writes_nothing() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_call_is_one_round_trip() {
+async fn each_call_is_one_round_trip() {
     let schema = schema().await;
     let (proxy, url) = proxied(&schema).await;
     let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name).with_connections_max(2)).await.unwrap();
@@ -348,14 +348,14 @@ async fn a_call_is_one_round_trip() {
         cost("sweep");
         store.describe().await.unwrap();
         cost("describe");
-        // The first time each statement is prepared, in a round trip of its own.
+        // Each statement is prepared once, in a round trip of its own.
         assert!(round == 0 || costs[1..].iter().all(|(_, count)| *count == 1), "{costs:?}");
     }
 }
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn connections_that_the_server_closes_are_replaced() {
+async fn connections_closed_by_the_server_are_replaced() {
     let schema = schema().await;
     let name = format!("{} killed", schema.name).replace(' ', "_");
     let options = PostgresOptions::new(format!("{}?application_name={name}", schema.url)).with_schema(&schema.name);
@@ -368,7 +368,7 @@ async fn connections_that_the_server_closes_are_replaced() {
     for (batch, key, is_without_effect) in
         [(conditional("transaction"), "transaction", true), (Batch::new().put(&namespace(), "alone", "v"), "alone", false)]
     {
-        // Another writer holds the counter, so that the commit is under way when it is cut off.
+        // Another writer holds the counter, so that the commit is running when its connection is cut.
         lock.batch_execute(&format!("BEGIN; SELECT version FROM \"{}\".counter FOR UPDATE", schema.name)).await.unwrap();
         let commit = tokio::spawn({
             let store = store.clone();
@@ -388,7 +388,7 @@ async fn connections_that_the_server_closes_are_replaced() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn another_writer_that_holds_the_lock_is_not_waited_for_without_end() {
+async fn wait_for_another_writers_lock_is_bounded() {
     let schema = schema().await;
     let store = PostgresStore::open_with(schema.options().with_timeout(Duration::from_millis(300))).await.unwrap();
     put(&store, "k", "before").await;
@@ -398,11 +398,11 @@ async fn another_writer_that_holds_the_lock_is_not_waited_for_without_end() {
         futures::future::join_all([conditional("x"), Batch::new().put(&namespace(), "k", "lost")].map(|batch| store.commit(batch)));
     let answers = refused.await;
     let meanwhile = value(&store, "k").await;
-    // What fails from here on does not leave the schema locked.
+    // A failure from here on must not leave the schema locked.
     lock.batch_execute("ROLLBACK").await.unwrap();
     for answer in answers {
         let error = answer.unwrap_err();
-        // The server gave up before the store did, so it is known what became of it.
+        // The server gave up before the store did, so the outcome is known.
         assert_eq!((error.kind(), error.is_without_effect()), (ErrorKind::Unavailable, true), "{error:?}");
     }
     assert_eq!(meanwhile.as_deref(), Some("before"), "reads wait for nobody");
@@ -411,7 +411,7 @@ async fn another_writer_that_holds_the_lock_is_not_waited_for_without_end() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_batch_that_the_engine_refuses_fails_alone() {
+async fn batch_refused_by_the_engine_fails_alone() {
     let schema = schema().await;
     let store = open(&schema).await;
     schema.run("ALTER TABLE {s}.rows ADD CHECK (head <> 'bad')").await;
@@ -431,10 +431,10 @@ async fn a_batch_that_the_engine_refuses_fails_alone() {
     assert_eq!(kept.iter().filter(|entry| !entry.key().starts_with('c')).count(), 16);
 }
 
-/// Batches that have nothing to do with each other are one statement.
+/// Independent batches share one statement.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn each_batch_of_a_group_has_an_answer_of_its_own() {
+async fn each_batch_of_a_group_has_its_own_answer() {
     let schema = schema().await;
     let store = open(&schema).await;
     let taken = put(&store, "taken", "v").await;
@@ -443,7 +443,7 @@ async fn each_batch_of_a_group_has_an_answer_of_its_own() {
     let batches = (0..30).map(|number| {
         let batch = conditional(&format!("{number:02}")).put(&space, format!("{number:02} too"), "v");
         match number % 5 {
-            // The second condition fails, as something else is there.
+            // The second condition fails, because something else is there.
             1 => batch.expect(&space, "taken", Condition::Absent),
             2 => batch.expect(&space, "d/", Condition::NoneBeneath),
             3 => batch.expect(&space, "taken", Condition::Version(taken)),
@@ -458,7 +458,7 @@ async fn each_batch_of_a_group_has_an_answer_of_its_own() {
         let items = store.get_many(&space, &[&keys[0], &keys[1]], false).await.unwrap();
         match (number % 5, answer) {
             (1 | 2, Err(error)) => {
-                // The kind is that of the condition; the place and what was met are of this batch.
+                // The kind is that of the condition; the index and the version found belong to this batch.
                 assert_eq!((error.change(), error.current_version().is_some()), (Some(1), true), "{number}: {error:?}");
                 assert_eq!(items, [None, None], "{number} wrote nothing");
             }
@@ -469,11 +469,11 @@ async fn each_batch_of_a_group_has_an_answer_of_its_own() {
             (_, answer) => panic!("{number}: {answer:?}"),
         }
     }
-    // The numbers follow each other in the order of the batches, and those that failed took none.
+    // The versions are consecutive in the order of the batches, and failed batches took none.
     let first = versions[0].number();
     assert_eq!(versions, (first..first + 36).map(Version::new).collect::<Vec<_>>());
     assert_eq!(store.current_version().await.unwrap(), versions[35]);
-    // What meets is not put together: of those that want one key to be absent one has its way.
+    // Overlapping batches are not combined: of those that require one key to be absent, exactly one succeeds.
     let race = (0..20).map(|number| store.commit(conditional("one").put(&space, format!("race {number:02}"), "v")));
     let won = futures::future::join_all(race).await.iter().filter(|answer| answer.is_ok()).count();
     assert_eq!(won, 1);
@@ -482,7 +482,7 @@ async fn each_batch_of_a_group_has_an_answer_of_its_own() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn damage_is_found_and_never_passes_for_absent() {
+async fn damage_is_reported_and_never_read_as_absent() {
     let schema = schema().await;
     let store = open(&schema).await;
     put(&store, "k", "body").await;
@@ -500,7 +500,7 @@ async fn damage_is_found_and_never_passes_for_absent() {
 
 #[test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-fn a_store_outlives_the_runtime_that_opened_it() {
+fn store_outlives_the_runtime_that_opened_it() {
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (one, other) = (runtime(), runtime());
     let (_schema, store) = one.block_on(async {
@@ -517,7 +517,7 @@ fn a_store_outlives_the_runtime_that_opened_it() {
     });
 }
 
-/// Keys around the length at which they are cut, with long beginnings in common.
+/// Keys around the length at which they are split, with long common prefixes.
 fn long_key() -> impl Strategy<Value = String> {
     let lengths = vec![0, 1, 382, 383, 384, 385, 700];
     let ends = vec!["", "a", "/", "a/", "a/b", "b", "\u{1}", "é", "\u{10FFFF}"];
@@ -580,7 +580,7 @@ async fn agree(store: &dyn Store, keys: &[String], scans: Vec<ScanOptions>, remo
 
 #[test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-fn long_keys_are_as_those_in_memory() {
+fn long_keys_behave_as_in_memory() {
     let cases = std::env::var("TREEHOLD_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(24);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() };
@@ -593,10 +593,10 @@ fn long_keys_are_as_those_in_memory() {
     });
 }
 
-/// A page of many groups, items and chunks is the same as in memory, wherever it is cut.
+/// A page of many groups, items and chunks equals the in-memory one, wherever it is cut.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_walk_in_steps_passes_nothing_over() {
+async fn stepwise_walk_skips_nothing() {
     let schema = schema().await;
     let (store, memory): (Arc<dyn Store>, _) = (Arc::new(open(&schema).await), MemoryStore::new());
     let key = |number: u32| match number % 7 {
@@ -623,7 +623,7 @@ async fn a_walk_in_steps_passes_nothing_over() {
     }
 }
 
-/// Returns how often an index of a schema was searched, once the sessions of a name have ended and said so.
+/// Returns how often an index of a schema was searched, once the sessions with a name have ended and reported it.
 async fn searches_once_ended(schema: &Schema, sessions_of: &str, index: &str) -> i64 {
     let client = connect(&server()).await.unwrap();
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1::text";
@@ -636,7 +636,7 @@ async fn searches_once_ended(schema: &Schema, sessions_of: &str, index: &str) ->
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn many_keys_are_each_looked_up_by_a_plan_that_was_made_on_an_empty_table() {
+async fn plan_made_on_empty_table_looks_up_each_of_many_keys() {
     const KEYS: usize = 500;
     let schema = schema().await;
     let names_of = ["reads", "writes"].map(|role| format!("{role}-{}", schema.name.replace(' ', "-")));
@@ -663,7 +663,7 @@ async fn many_keys_are_each_looked_up_by_a_plan_that_was_made_on_an_empty_table(
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn a_table_that_was_never_analysed_is_told_once_it_is_large() {
+async fn large_unanalysed_table_is_reported() {
     let schema = schema().await;
     let store = open(&schema).await;
     schema.run("ALTER TABLE {s}.rows SET (autovacuum_enabled = off); ALTER TABLE {s}.rows ALTER COLUMN body SET STORAGE PLAIN").await;
@@ -684,10 +684,10 @@ async fn a_table_that_was_never_analysed_is_told_once_it_is_large() {
     assert!(!told().await);
 }
 
-/// `scripts/standby-postgres.sh` starts a server and its standby, and names both.
+/// `scripts/standby-postgres.sh` starts a server and its standby, and passes both.
 #[tokio::test]
 #[ignore = "needs a standby of PostgreSQL: run scripts/standby-postgres.sh"]
-async fn a_hot_standby_reads_and_says_that_it_is_read_only() {
+async fn hot_standby_serves_reads_and_reports_read_only() {
     let standby = std::env::var("TREEHOLD_TEST_POSTGRES_STANDBY_URL").expect("scripts/standby-postgres.sh sets it");
     let schema = schema().await;
     let primary = open(&schema).await;

@@ -1,4 +1,4 @@
-//! Redis: what goes over the connection, what becomes of one that breaks, processes that share a store, servers that refuse.
+//! Redis: round trips, broken connections, processes that share a store, servers that refuse.
 
 use super::namespace;
 use crate::servers::proxy::{Break, Proxy};
@@ -20,7 +20,7 @@ async fn proxied(prefix: &Prefix) -> (RedisStore, Proxy) {
 
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_call_is_one_round_trip() {
+async fn each_call_is_one_round_trip() {
     let prefix = prefix().await;
     let (store, proxy) = proxied(&prefix).await;
     let a = namespace();
@@ -28,7 +28,7 @@ async fn a_call_is_one_round_trip() {
     for number in 0..300 {
         batch = batch.put(&a, format!("d{}/{number:03}", number % 30), vec![b'x'; 200]);
     }
-    // The second connection is made by the first large request, and every script is known by then.
+    // The first large request opens the second connection, and every script is known by then.
     store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap();
     proxy.round_trips();
     store.commit(batch).await.unwrap();
@@ -52,7 +52,7 @@ async fn a_call_is_one_round_trip() {
 
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
+async fn commit_on_broken_connection_reports_its_possible_effect() {
     let prefix = prefix().await;
     let (store, proxy) = proxied(&prefix).await;
     let a = namespace();
@@ -64,15 +64,15 @@ async fn a_commit_whose_connection_breaks_says_whether_it_may_be_done() {
         assert_eq!(store.get(&a, &key).await.unwrap().is_some(), is_done, "nothing is sent twice or lost");
     }
     assert_eq!(store.current_version().await.unwrap().number(), 1);
-    // A read is tried once more, and a second break is told.
+    // A read is tried once more, and a second break is reported.
     proxy.break_next(Break::Answer);
     assert!(store.get(&a, "Answer").await.unwrap().is_some());
 }
 
-/// The server ends an idle connection, as it does when it restarts: what comes next was not sent and goes over a new one.
+/// The server ends an idle connection, as it does when it restarts: the next request was not sent, and uses a new one.
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_connection_that_the_server_ended_is_replaced() {
+async fn connection_ended_by_the_server_is_replaced() {
     let prefix = prefix().await;
     let (store, proxy) = proxied(&prefix).await;
     let a = namespace();
@@ -88,10 +88,10 @@ async fn a_connection_that_the_server_ended_is_replaced() {
     assert_eq!(store.get(&a, "k").await.unwrap().unwrap().value, "4");
 }
 
-/// The connection of a runtime that stands still would never answer.
+/// The connection of a runtime that is not driven would never answer.
 #[test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-fn a_store_is_used_from_several_runtimes() {
+fn store_works_from_several_runtimes() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
     let prefix = first.block_on(prefix());
@@ -111,7 +111,7 @@ fn a_store_is_used_from_several_runtimes() {
 
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn what_cannot_be_opened_is_told() {
+async fn failure_to_open_is_reported() {
     let prefix = prefix().await;
     let (scheme, rest) = prefix.url.split_once("://").unwrap();
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host).split(['/', '?']).next().unwrap();
@@ -133,7 +133,7 @@ async fn what_cannot_be_opened_is_told() {
 
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_store_that_is_gone_or_newer_does_not_pass_for_an_empty_one() {
+async fn missing_or_newer_store_is_an_error_not_an_empty_store() {
     let prefix = prefix().await;
     let store = prefix.open().await;
     let a = namespace();
@@ -164,10 +164,10 @@ async fn a_store_that_is_gone_or_newer_does_not_pass_for_an_empty_one() {
     refused(ErrorKind::Corrupt).await;
 }
 
-/// Keys and fields that the newer schema need not have were added to it.
+/// A newer schema was extended by keys and fields that it need not have.
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_store_of_a_newer_schema_is_left_as_it_is() {
+async fn store_of_a_newer_schema_is_left_unchanged() {
     let prefix = prefix().await;
     let mut admin = prefix.connect().unwrap();
     let () = admin.hset(prefix.key("rows"), ".schema", "2").unwrap();
@@ -202,10 +202,10 @@ async fn damage_is_found() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }
 
-/// A page of more rows than one script reads is put together of several: a batch between them would show by half.
+/// A page of more rows than one script reads is assembled from several: a batch between them must not show partially.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_long_page_shows_no_batch_half() {
+async fn long_page_never_shows_a_partial_batch() {
     const ROWS: usize = 21_000;
     let prefix = prefix().await;
     let store = prefix.open().await;
@@ -235,10 +235,10 @@ async fn a_long_page_shows_no_batch_half() {
     writer.abort();
 }
 
-/// The server serves nobody else while it writes one.
+/// The server serves nobody else while it writes a batch.
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_batch_that_would_hold_others_up_for_long_is_too_large() {
+async fn batch_that_would_block_others_for_long_is_too_large() {
     let prefix = prefix().await;
     let store = prefix.open().await;
     let body = bytes::Bytes::from(vec![0; 65 << 20]);
@@ -246,12 +246,12 @@ async fn a_batch_that_would_hold_others_up_for_long_is_too_large() {
     assert_eq!((error.kind(), error.is_without_effect()), (ErrorKind::TooLarge, true), "{error:?}");
 }
 
-/// A page was read anew without end, with more and more at once.
+/// Regression: a page was retried forever, with more and more rows at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_page_that_is_disturbed_without_end_is_given_up() {
+async fn page_that_is_always_disturbed_fails() {
     let prefix = prefix().await;
-    // The last try reads 320 rows at once.
+    // The last attempt reads 320 rows at once.
     let options = RedisOptions::new(&prefix.url).with_prefix(&prefix.name).with_rows_at_once(40);
     let store = RedisStore::open_with(options).await.unwrap();
     let spaces: Vec<_> = (0..600).map(|number| Namespace::new([format!("{number:03}")]).unwrap()).collect();
@@ -309,7 +309,7 @@ async fn of_other_process() -> Option<RedisStore> {
 
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn two_processes_see_what_the_other_writes() {
+async fn two_processes_see_each_others_writes() {
     let a = namespace();
     if let Some(store) = of_other_process().await {
         assert_eq!(store.get(&a, "ping").await.unwrap().unwrap().value, "1");
@@ -321,7 +321,7 @@ async fn two_processes_see_what_the_other_writes() {
     store.commit(Batch::new().put(&a, "ping", "1")).await.unwrap();
     let mut watch = store.watch(&a).await.unwrap();
     let mut beside = store.watch(&Namespace::new(["beside"]).unwrap()).await.unwrap();
-    let mut child = start("two_processes_see_what_the_other_writes", &prefix);
+    let mut child = start("two_processes_see_each_others_writes", &prefix);
     let told = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("it is told").unwrap();
     assert_eq!(told.number(), 2);
     assert_eq!(store.get(&a, "pong").await.unwrap().unwrap().value, "2");
@@ -331,13 +331,13 @@ async fn two_processes_see_what_the_other_writes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_store_is_made_once_however_many_open_it_first() {
+async fn store_is_created_once_by_concurrent_openers() {
     if let Some(store) = of_other_process().await {
         store.commit(Batch::new().put(&namespace(), format!("{}", std::process::id()), "")).await.unwrap();
         return;
     }
     let prefix = prefix().await;
-    let children: Vec<_> = (0..4).map(|_| start("a_store_is_made_once_however_many_open_it_first", &prefix)).collect();
+    let children: Vec<_> = (0..4).map(|_| start("store_is_created_once_by_concurrent_openers", &prefix)).collect();
     let openings: Vec<_> = (0..8)
         .map(|number| {
             let options = RedisOptions::new(&prefix.url).with_prefix(&prefix.name);
@@ -361,7 +361,7 @@ async fn a_store_is_made_once_however_many_open_it_first() {
 
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn a_store_says_what_its_server_is() {
+async fn description_names_the_server() {
     let prefix = prefix().await;
     let store = prefix.open().await;
     let description = store.describe().await.unwrap();
@@ -372,7 +372,7 @@ async fn a_store_says_what_its_server_is() {
     assert!(shared && value_bytes_max.is_some_and(|max| max <= 128 << 20));
 }
 
-/// A way to the server that ends each connection once so many bytes came back over it.
+/// A proxy that ends each connection once so many bytes were returned over it.
 async fn cut_after(limit: std::sync::Arc<std::sync::atomic::AtomicUsize>) -> u16 {
     use std::sync::atomic::Ordering;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -404,7 +404,7 @@ async fn cut_after(limit: std::sync::Arc<std::sync::atomic::AtomicUsize>) -> u16
 
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn answer_that_is_cut_at_any_byte_is_unavailable() {
+async fn answer_truncated_at_any_byte_is_unavailable() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     let prefix = prefix().await;
     let limit = std::sync::Arc::new(AtomicUsize::new(usize::MAX));
@@ -413,7 +413,7 @@ async fn answer_that_is_cut_at_any_byte_is_unavailable() {
     let user = server().split_once("://").unwrap().1.rsplit_once('@').map(|(user, _)| format!("{user}@")).unwrap_or_default();
     let options = || RedisOptions::new(format!("redis://{user}127.0.0.1:{port}")).with_prefix(&prefix.name);
     let (mut cut, mut opened, mut written) = (1, 0, 0);
-    // Every byte of the answers by which a connection is made and a batch is written, then some of the long ones.
+    // Cut at every byte of the answers to connecting and writing a batch, then at some of the longer answers.
     while written < 20 {
         limit.store(cut, Ordering::SeqCst);
         let key = format!("{cut}");

@@ -1,4 +1,4 @@
-//! Redis Cluster: a store whose slot moves to another node while it is used.
+//! Redis Cluster: a store whose slot moves to another node while in use.
 
 use super::namespace;
 use crate::servers::redis::prefix_in_cluster;
@@ -24,7 +24,7 @@ impl Master {
     }
 }
 
-/// What a node tells of another: its id, its epoch, and whether it has a slot.
+/// Parses what a node reports about another: its id, its epoch, and whether it has a slot.
 fn told(line: &str, slot: u16) -> (String, String, bool) {
     let fields: Vec<&str> = line.split(' ').collect();
     let has = fields[8..].iter().any(|range| {
@@ -34,8 +34,8 @@ fn told(line: &str, slot: u16) -> (String, String, bool) {
     (fields[0].to_owned(), fields[6].to_owned(), has)
 }
 
-/// Waits until all masters tell the same of each other and no epoch is of two. Before that, what one said of the time before a move
-/// may still be under way and take the move back, as two owners of one epoch are told apart by their names.
+/// Waits until all masters agree and no two have the same epoch. Before that, outdated reports from before a move may still be in flight
+/// and revert the move, because two owners with the same epoch are ordered by their names.
 fn wait_until_agreed(masters: &mut [&mut Master], slot: u16) {
     let start = Instant::now();
     loop {
@@ -53,7 +53,7 @@ fn wait_until_agreed(masters: &mut [&mut Master], slot: u16) {
     }
 }
 
-/// Connects to the masters: the one that has a slot, and the others.
+/// Connects to the masters: the owner of a slot, and the others.
 fn masters(nodes: &str, slot: u16) -> (Master, Vec<Master>) {
     let (mut owner, mut others) = (None, Vec::new());
     for line in nodes.lines().filter(|line| line.contains("master")) {
@@ -67,7 +67,7 @@ fn masters(nodes: &str, slot: u16) -> (Master, Vec<Master>) {
     (owner.unwrap(), others)
 }
 
-/// Counts until it is told to stop; returns how many increments were acknowledged and how many may have been done.
+/// Counts until told to stop. Returns how many increments were acknowledged, and how many may have been made.
 async fn count(store: RedisStore, key: String, is_over: Arc<AtomicBool>) -> (u64, u64) {
     let a = namespace();
     let (mut acknowledged, mut open) = (0, 0);
@@ -81,7 +81,7 @@ async fn count(store: RedisStore, key: String, is_over: Arc<AtomicBool>) -> (u64
         };
         let condition = item.as_ref().map_or(Condition::Absent, |item| Condition::Version(item.version));
         let value = item.map_or(0, |item| std::str::from_utf8(&item.value).unwrap().parse::<u64>().unwrap());
-        // The two rows are of one batch, so they say the same.
+        // The two rows belong to one batch, so they are equal.
         let batch = Batch::new().expect(&a, &key, condition).put(&a, &key, format!("{}", value + 1));
         match store.commit(batch.put(&a, format!("{key}/twin"), format!("{}", value + 1))).await {
             Ok(_) => acknowledged += 1,
@@ -94,10 +94,10 @@ async fn count(store: RedisStore, key: String, is_over: Arc<AtomicBool>) -> (u64
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
-async fn a_slot_that_moves_takes_the_store_along() {
+async fn store_follows_its_moving_slot() {
     let prefix = prefix_in_cluster().await;
     let store = prefix.open().await;
-    // Rows with and without an end and body, so that no key of the store is empty or alike.
+    // Rows with and without expiry and body, so that no key of the store is empty.
     let a = namespace();
     let filled = (0..500).fold(Batch::new(), |batch, number| batch.put(&a, format!("row {number}"), vec![b'x'; number]));
     store.commit(filled.put_for(&a, "mortal", "v", Duration::from_secs(3_600))).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_slot_that_moves_takes_the_store_along() {
                 let mut to = others.swap_remove(round % others.len());
                 to.run(&["CLUSTER", "SETSLOT", &text, "IMPORTING", &from.id]).unwrap();
                 from.run(&["CLUSTER", "SETSLOT", &text, "MIGRATING", &to.id]).unwrap();
-                // One key after the other, so that for a while they are on both sides.
+                // Migrates one key at a time, so that for a while they are on both nodes.
                 for key in &keys {
                     from.run(&["MIGRATE", &to.host, &to.port.to_string(), key, "0", "5000"]).unwrap();
                     std::thread::yield_now();

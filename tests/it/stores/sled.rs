@@ -1,4 +1,4 @@
-//! A directory of sled: what is refused, what is left.
+//! A sled directory: refusals and leftovers.
 
 use super::namespace;
 use std::fs;
@@ -16,7 +16,7 @@ async fn value(store: &SledStore, key: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn rows_and_the_counter_outlive_the_store() {
+async fn rows_and_counter_survive_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     let mut last = 0;
@@ -32,7 +32,7 @@ async fn rows_and_the_counter_outlive_the_store() {
 }
 
 #[tokio::test]
-async fn what_was_handed_over_is_done_before_the_store_closes() {
+async fn submitted_writes_finish_before_the_store_closes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     let store = SledStore::open(&path).unwrap();
@@ -45,9 +45,9 @@ async fn what_was_handed_over_is_done_before_the_store_closes() {
     assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 20);
 }
 
-/// The engine's own threads keep the lock for a moment after a store is closed, and the next opener was refused.
+/// Regression: the engine's threads keep the lock for a moment after a store is closed, and the next opener was refused.
 #[tokio::test]
-async fn a_store_that_is_being_closed_is_waited_for() {
+async fn open_waits_for_a_store_being_closed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     for _ in 0..10 {
@@ -66,7 +66,7 @@ async fn a_store_that_is_being_closed_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_second_opener_is_told_who_has_it() {
+async fn second_opener_learns_who_has_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     let store = SledStore::open(&path).unwrap();
@@ -79,7 +79,7 @@ async fn a_second_opener_is_told_who_has_it() {
 }
 
 #[test]
-fn a_foreign_directory_is_refused_untouched() {
+fn foreign_directory_is_refused_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let foreign = directory.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
@@ -111,7 +111,7 @@ fn another_programs_rows_and_a_newer_format_are_refused() {
 }
 
 #[tokio::test]
-async fn a_damaged_directory_is_an_error_and_never_an_empty_store() {
+async fn damaged_directory_is_an_error_never_an_empty_store() {
     for damage in ["overwrite the log", "overwrite half of the log", "empty the log", "remove the log", "remove all but the mark"] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.sled");
@@ -140,9 +140,9 @@ async fn a_damaged_directory_is_an_error_and_never_an_empty_store() {
     }
 }
 
-/// Files of their own for single nodes are where sled is weakest; bodies and metas of every size stay below what makes one.
+/// Separate files for single nodes are sled's weakest point; bodies and metadata of every size must stay below what creates one.
 #[tokio::test]
-async fn no_row_makes_a_blob_file() {
+async fn no_row_creates_a_blob_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     let store = SledStore::open(&path).unwrap();
@@ -161,7 +161,7 @@ async fn no_row_makes_a_blob_file() {
 
 #[cfg(unix)]
 #[test]
-fn the_directory_is_for_its_owner_alone() {
+fn directory_is_accessible_to_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");

@@ -1,4 +1,4 @@
-//! One SQLite file: what is refused, what is shared, what is left.
+//! One SQLite file: refusals, sharing, and leftovers.
 
 use super::namespace;
 use rusqlite::Connection;
@@ -25,7 +25,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn rows_and_the_counter_outlive_the_store() {
+async fn rows_and_counter_survive_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -34,7 +34,7 @@ async fn rows_and_the_counter_outlive_the_store() {
     let first = put(&store, "k", "one").await;
     store.commit(Batch::new().delete(&namespace(), "k")).await.unwrap();
     drop(store);
-    // The last one out folds the log into the file.
+    // Closing the last handle folds the log into the file.
     assert_eq!(names(directory.path()), ["store.db"]);
     let store = SqliteStore::open(&path).unwrap();
     assert_eq!(value(&store, "k").await, None);
@@ -42,7 +42,7 @@ async fn rows_and_the_counter_outlive_the_store() {
 }
 
 #[tokio::test]
-async fn a_clone_keeps_the_store_open() {
+async fn clone_keeps_the_store_open() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
     let clone = store.clone();
@@ -52,7 +52,7 @@ async fn a_clone_keeps_the_store_open() {
 }
 
 #[tokio::test]
-async fn what_was_handed_over_is_done_before_the_store_closes() {
+async fn submitted_writes_finish_before_the_store_closes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -66,11 +66,11 @@ async fn what_was_handed_over_is_done_before_the_store_closes() {
 }
 
 #[test]
-fn a_foreign_file_is_refused_untouched() {
+fn foreign_file_is_refused_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let text = directory.path().join("text");
     fs::write(&text, "not a database").unwrap();
-    // Less than a page, which the engine takes for an empty file and filled.
+    // Less than a page: the engine treats it as an empty file and used to fill it.
     let byte = directory.path().join("byte");
     fs::write(&byte, "x").unwrap();
     let other = directory.path().join("other.db");
@@ -90,7 +90,7 @@ fn a_foreign_file_is_refused_untouched() {
 }
 
 #[tokio::test]
-async fn a_newer_file_is_refused_untouched() {
+async fn newer_file_is_refused_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     drop(SqliteStore::open(&path).unwrap());
@@ -104,7 +104,7 @@ async fn a_newer_file_is_refused_untouched() {
 }
 
 #[test]
-fn a_place_that_cannot_be_is_named() {
+fn invalid_location_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let absent = SqliteStore::open(directory.path().join("absent/store.db")).unwrap_err();
     assert_eq!(absent.kind(), ErrorKind::NotFound, "{absent:?}");
@@ -113,10 +113,10 @@ fn a_place_that_cannot_be_is_named() {
     assert_eq!(names(directory.path()), [""; 0]);
 }
 
-/// On a thread without the privileges of root, which the threads that it starts do not have either.
+/// On a thread without root privileges, which the threads that it starts inherit.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_place_that_may_not_be_written_says_so() {
+fn unwritable_location_is_permission_denied() {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
@@ -132,23 +132,23 @@ fn a_place_that_may_not_be_written_says_so() {
         let mut sets = capabilities(None).unwrap();
         sets.effective = CapabilitySet::empty();
         set_capabilities(None, sets).unwrap();
-        // No file yet, and none can be made.
+        // There is no file yet, and none can be created.
         set_mode(directory.path(), 0o500);
         refused();
         set_mode(directory.path(), 0o700);
         drop(SqliteStore::open(&path).unwrap());
-        // The log cannot be made beside the file.
+        // The log cannot be created beside the file.
         set_mode(directory.path(), 0o500);
         refused();
         set_mode(directory.path(), 0o700);
-        // The engine opens the file for reading then, and the first commit failed.
+        // Regression: the engine opened the file read-only, and the first commit failed.
         set_mode(&path, 0o400);
         refused();
         set_mode(&path, 0o200);
         refused();
         set_mode(&path, 0o600);
         let open = SqliteStore::open(&path).unwrap();
-        // The log is there already, and all that is needed may be written.
+        // The log exists already, and all the necessary files are writable.
         set_mode(directory.path(), 0o500);
         drop(SqliteStore::open(&path).unwrap());
         set_mode(&directory.path().join("store.db-wal"), 0o400);
@@ -159,9 +159,9 @@ fn a_place_that_may_not_be_written_says_so() {
     std::thread::scope(|scope| scope.spawn(unprivileged).join().unwrap());
 }
 
-/// Several processes share a log, and one that reads for long lets it grow: it is small again some commits after it has left.
+/// Several processes share a log, and a long read lets it grow. It shrinks some commits after the read has ended.
 #[tokio::test]
-async fn a_log_that_grew_beneath_a_long_read_is_cut() {
+async fn log_that_grew_during_a_long_read_is_truncated() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let log_bytes = || fs::metadata(directory.path().join("store.db-wal")).unwrap().len();
@@ -171,7 +171,7 @@ async fn a_log_that_grew_beneath_a_long_read_is_cut() {
     reader.execute_batch("BEGIN").unwrap();
     let seen = || reader.query_row("SELECT version FROM items", [], |row| row.get::<_, u64>(0)).unwrap();
     let first = seen();
-    // What is put over the same is not written again.
+    // Equal content would not be written again.
     let body = |number: u64| format!("{number:05}").repeat(4_000);
     for number in 0..100 {
         put(&store, "k", &body(number)).await;
@@ -186,7 +186,7 @@ async fn a_log_that_grew_beneath_a_long_read_is_cut() {
 }
 
 #[tokio::test]
-async fn a_file_may_have_any_name() {
+async fn file_can_have_any_name() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["file:x?mode=ro", "a b%20c", "日本#", ":memory:", "x?immutable=1"] {
         let path = directory.path().join(name);
@@ -198,7 +198,7 @@ async fn a_file_may_have_any_name() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn files_are_for_their_owner_alone() {
+async fn files_are_accessible_to_their_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
@@ -210,9 +210,9 @@ async fn files_are_for_their_owner_alone() {
     }
 }
 
-/// Between two page writes of a checkpoint the file is shorter than its header says; the rest is in the log.
+/// Between two page writes of a checkpoint, the file is shorter than its header says; the rest is in the log.
 #[tokio::test]
-async fn a_checkpoint_that_was_cut_off_is_no_damage() {
+async fn interrupted_checkpoint_is_not_damage() {
     let directory = tempfile::tempdir().unwrap();
     let (path, copy) = (directory.path().join("store.db"), directory.path().join("copy.db"));
     let store = SqliteStore::open(&path).unwrap();
@@ -228,7 +228,7 @@ async fn a_checkpoint_that_was_cut_off_is_no_damage() {
 }
 
 #[tokio::test]
-async fn a_row_without_its_body_is_corrupt() {
+async fn row_without_its_body_is_corrupt() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -239,13 +239,13 @@ async fn a_row_without_its_body_is_corrupt() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     let error = store.scan(&namespace(), ScanOptions::new().with_values(true)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
-    // What does not need it is read.
+    // Reads that do not need the body succeed.
     assert_eq!(value(&store, "empty").await.as_deref(), Some(""));
     assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 2);
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_corrupt_and_not_empty() {
+async fn damaged_file_is_corrupt_not_empty() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -264,21 +264,21 @@ async fn a_damaged_file_is_corrupt_and_not_empty() {
 }
 
 #[tokio::test]
-async fn two_stores_on_one_file_see_each_other() {
+async fn two_stores_on_one_file_see_each_others_writes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let (one, other) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
     let version = put(&one, "k", "one").await;
     assert_eq!(value(&other, "k").await.as_deref(), Some("one"));
     assert!(put(&other, "k", "other").await > version);
-    // Closing one takes no lock from the other: its file is not folded away beneath it.
+    // Closing one handle does not release the other's locks: its file is not folded away.
     drop(one);
     put(&other, "k", "still").await;
     assert_eq!(value(&SqliteStore::open(&path).unwrap(), "k").await.as_deref(), Some("still"));
 }
 
 #[test]
-fn a_new_file_is_created_once_however_many_open_it() {
+fn new_file_is_created_once_by_concurrent_openers() {
     for _ in 0..5 {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.db");
@@ -291,7 +291,7 @@ fn a_new_file_is_created_once_however_many_open_it() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_not_released_is_unavailable() {
+async fn lock_that_is_never_released_is_unavailable() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = SqliteStore::open_with(SqliteOptions::new(&path).with_busy_timeout(Duration::from_millis(20))).unwrap();
@@ -312,7 +312,7 @@ async fn a_lock_that_is_not_released_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_batch_that_the_engine_refuses_fails_alone() {
+async fn batch_refused_by_the_engine_fails_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = SqliteStore::open(&path).unwrap();
@@ -332,7 +332,7 @@ async fn a_batch_that_the_engine_refuses_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_conflict_does_not_hurt_its_group() {
+async fn conflicting_batch_does_not_affect_its_group() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
     let batches = (0..20).map(|number| {
@@ -344,10 +344,10 @@ async fn a_conflict_does_not_hurt_its_group() {
     assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 10);
 }
 
-/// Batches of four rows that say the same, by several writers, while snapshots are taken: each shows whole batches only, and
-/// all of those that were acknowledged before it began.
+/// Several writers commit batches of four equal rows while snapshots are taken. Each snapshot shows whole batches only, and all of those
+/// that were acknowledged before it began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_under_writers_is_of_one_moment() {
+async fn snapshot_under_writers_shows_one_moment() {
     const WRITERS: u64 = 4;
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
@@ -361,7 +361,7 @@ async fn a_snapshot_under_writers_is_of_one_moment() {
     for writer in 0..WRITERS {
         store.commit(batch(writer, 0)).await.unwrap();
     }
-    // One of them is another handle on the file, as that of another process is.
+    // One of them is another handle on the file, as another process would have.
     let other = SqliteStore::open(directory.path().join("store.db")).unwrap();
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
@@ -378,7 +378,7 @@ async fn a_snapshot_under_writers_is_of_one_moment() {
             })
         })
         .collect();
-    // At least five, and as many as it takes for every writer to have written beside them.
+    // At least five rounds, and as many as it takes for every writer to have written during them.
     let wrote_all_the_while = || acknowledged.iter().all(|number| number.load(relaxed) > 5);
     for round in 0.. {
         if round >= 5 && wrote_all_the_while() {
@@ -400,7 +400,7 @@ async fn a_snapshot_under_writers_is_of_one_moment() {
             }
             assert!(numbers.iter().all(|number| *number == numbers[0] && *number >= before[writer as usize]), "{numbers:?} {before:?}");
         }
-        // It is a store of its own.
+        // The snapshot is a store of its own.
         put(&snapshot, "own", "x").await;
         assert_eq!(value(&store, "own").await, None);
     }
@@ -411,7 +411,7 @@ async fn a_snapshot_under_writers_is_of_one_moment() {
 }
 
 #[tokio::test]
-async fn a_snapshot_replaces_nothing_unasked() {
+async fn snapshot_replaces_existing_file_only_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let (path, target) = (directory.path().join("store.db"), directory.path().join("snapshot.db"));
     let store = SqliteStore::open(&path).unwrap();
@@ -441,7 +441,7 @@ async fn a_snapshot_replaces_nothing_unasked() {
 }
 
 #[test]
-fn a_snapshot_that_nobody_waits_for_leaves_nothing_beside() {
+fn dropped_snapshot_leaves_no_temporary_file() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -452,7 +452,7 @@ fn a_snapshot_that_nobody_waits_for_leaves_nothing_beside() {
         let mut taken = Box::pin(store.snapshot(SnapshotOptions::new(directory.path().join("snapshot.db")), |_| {}));
         assert!(futures::poll!(&mut taken).is_pending());
     });
-    // What runs on another thread comes to an end before the runtime does.
+    // Work on another thread ends before the runtime does.
     drop(runtime);
     assert!(names(directory.path()).iter().all(|name| !name.ends_with(".tmp")), "{:?}", names(directory.path()));
 }

@@ -1,4 +1,4 @@
-//! Rows that have ended go by themselves. The clock of the runtime stands still and is moved.
+//! Automatic removal of expired rows. The runtime's clock stands still and is advanced by the tests.
 
 use super::namespace;
 use super::wrapped::{Wrapped, Wrapper};
@@ -39,7 +39,7 @@ impl Wrapper for Arc<Counted> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_comes_after_each_pause_and_goes_on_to_the_end() {
+async fn round_follows_each_pause_and_runs_to_the_end() {
     let counted = Arc::new(Counted::default());
     let store: Arc<dyn Store> = Arc::new(Wrapped::new(Arc::new(MemoryStore::new()), counted.clone()));
     put_ended(&*store, 25).await;
@@ -55,7 +55,7 @@ async fn a_round_comes_after_each_pause_and_goes_on_to_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_that_fails_is_tried_again() {
+async fn failed_round_is_retried() {
     let counted = Arc::new(Counted { failing: AtomicUsize::new(2), ..Counted::default() });
     let store: Arc<dyn Store> = Arc::new(Wrapped::new(Arc::new(MemoryStore::new()), counted.clone()));
     put_ended(&*store, 5).await;
@@ -67,7 +67,7 @@ async fn a_round_that_fails_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_when_it_is_dropped_and_with_its_store() {
+async fn sweeper_stops_when_dropped_and_with_its_store() {
     let counted = Arc::new(Counted::default());
     let store: Arc<dyn Store> = Arc::new(Wrapped::new(Arc::new(MemoryStore::new()), counted.clone()));
     drop(Sweeper::start(&store, SweeperOptions::new()));
@@ -81,7 +81,7 @@ async fn it_ends_when_it_is_dropped_and_with_its_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stores_of_a_configuration_are_swept_as_it_says() {
+async fn configured_stores_are_swept_at_their_pause() {
     let text = "[stores.default]\nurl = \"memory:\"\n[stores.quick]\nurl = \"memory:\"\nsweep_every = \"5s\"\n\
                 [stores.never]\nurl = \"memory:\"\nsweep_every = \"never\"\n";
     let config = Config::parse(text, &Place::new("/nowhere", "/nowhere")).unwrap();
@@ -101,7 +101,7 @@ async fn stores_of_a_configuration_are_swept_as_it_says() {
 }
 
 #[test]
-fn a_pause_that_is_none_is_told_by_its_line() {
+fn invalid_pause_is_reported_with_its_line() {
     let fault = |value: &str| {
         let text = format!("[stores.default]\nurl = \"memory:\"\nsweep_every = \"{value}\"\n");
         Config::parse(&text, &Place::new("/nowhere", "/nowhere")).unwrap_err()

@@ -1,4 +1,4 @@
-//! A store around a store, for tests: what a wrapper does not name goes to the store beneath.
+//! A store around a store, for tests: the inner store handles every method that a wrapper does not override.
 
 use async_trait::async_trait;
 use std::fmt;
@@ -11,7 +11,7 @@ use treehold::store::{
 };
 use treehold::{Error, Result};
 
-/// What is done otherwise than by the store beneath.
+/// The overridden methods.
 #[async_trait]
 pub(crate) trait Wrapper: Send + Sync {
     fn name(&self) -> Option<&str> {
