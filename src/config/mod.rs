@@ -2,7 +2,7 @@
 //!
 //! [`Config::parse`] parses a text; a fault names the file, line and column, and suggests the intended key. [`Config::builtin`] is the
 //! configuration without a file. [`Config::workspace`] opens it. Only this module names every backend, store and layer. A store is opened
-//! by the first call that needs it, once per process, however many routes name it.
+//! by the first call that needs it, and only once, however many routes name it.
 //!
 //! Relative paths are resolved against the directory of the file. `{data}` in the URL of a store is replaced by the data directory.
 

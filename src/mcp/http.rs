@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn host_is_not_accepted_as_url() {
+    fn url_is_not_accepted_as_host() {
         let mut limits = HttpLimits::default();
         for host in ["files.example.com", "files.example.com:7777", "10.0.0.1", "[::1]:80", "::1"] {
             limits.add_host(host).expect(host);

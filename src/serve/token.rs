@@ -2,8 +2,8 @@
 //!
 //! | namespace | key | value |
 //! | --- | --- | --- |
-//! | `tokens` | token id | record as JSON, including the hash of the token |
-//! | `tokens/used` | token id | when it was last used, to the minute (RFC 3339) |
+//! | `_treehold/tokens` | token id | record as JSON, including the hash of the token |
+//! | `_treehold/tokens/used` | token id | when it was last used, to the minute (RFC 3339) |
 //!
 //! A token is written `sfs_ID_SECRET`, both parts in hexadecimal: 76 random bits for the id, 244 for the secret. The text is shown once,
 //! when the token is created. The secret is random and long, so one pass of BLAKE3 suffices: a slow hash only helps secrets that can be

@@ -304,7 +304,7 @@ mod tests {
     use super::without_port;
 
     #[test]
-    fn a_host_is_told_from_its_port() {
+    fn host_name_excludes_port() {
         for (host, name) in
             [("localhost:80", "localhost"), ("localhost", "localhost"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("a.b.:1", "a.b")]
         {

@@ -4,7 +4,7 @@ use super::Served;
 use serde_json::json;
 
 #[test]
-fn threads_have_a_state_of_their_own_and_share_memories() {
+fn threads_have_separate_states_and_share_memories() {
     let served = Served::start();
     served.put("/v1/threads/one/fs/own", b"one");
     served.put("/v1/threads/one/fs/memories/ours", b"ours");
