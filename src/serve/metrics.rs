@@ -1,5 +1,5 @@
-//! Metrics in the Prometheus text format, named by [OpenTelemetry's
-//! conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) where one exists.
+//! Metrics in the Prometheus text format, named by
+//! [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) where one exists.
 //!
 //! Every label value comes from a fixed list: methods, routes, statuses, operations, error codes. Paths, tokens, threads, users and tenants
 //! are never labels, so clients cannot create series.

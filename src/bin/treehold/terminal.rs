@@ -1,9 +1,9 @@
 //! Text for a terminal: stored text is displayed, never interpreted.
 //!
 //! All output passes through here. Control characters in stored text (C0, DEL, and C1, which some terminals interpret) are written as
-//! escapes such as `\u{1b}`. On a terminal, so are characters that reorder their surroundings ([Unicode bidirectional
-//! formatting](https://www.unicode.org/reports/tr9/#Explicit_Directional_Embeddings)). Colours survive because they carry a random mark of
-//! this process, which stored text cannot contain.
+//! escapes such as `\u{1b}`. On a terminal, so are characters that reorder their surroundings
+//! ([Unicode bidirectional formatting](https://www.unicode.org/reports/tr9/#Explicit_Directional_Embeddings)). Colours survive because they
+//! carry a random mark of this process, which stored text cannot contain.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! Diffs of two texts as the reference server shows them: unified, with four lines of context.
 //!
-//! Several edit scripts can be shortest. This walks the edit graph in the same order as the reference server ([Myers,
-//! 1986](https://doi.org/10.1007/BF01840446)), so that it finds the same one.
+//! Several edit scripts can be shortest. This walks the edit graph in the same order as the reference server
+//! ([Myers, 1986](https://doi.org/10.1007/BF01840446)), so that it finds the same one.
 
 use crate::work;
 use std::collections::{BTreeMap, HashMap};

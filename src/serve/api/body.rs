@@ -108,7 +108,7 @@ impl Rooms {
         let mut far: Option<Spool> = None;
         let mut is_larger = announced.is_some_and(|bytes| bytes > limit);
         let begun = Instant::now();
-        // A client that sends `Expect: 100-continue` never sends a body that is too large.
+        // If the client waits for `100 Continue`, do not request a body that is too large.
         let is_kept_back = is_larger && waits_for_leave(headers);
         loop {
             if is_kept_back {

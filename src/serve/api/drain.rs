@@ -2,8 +2,8 @@
 //!
 //! A request that is refused by its head alone leaves its body on the connection, in front of the next request. hyper closes such a
 //! connection without announcing it, and a client that reuses connections fails on its next request. So the rest of the body is read and
-//! discarded, within bounds. If that is not enough, the response carries `Connection: close` ([RFC 9112, section
-//! 9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
+//! discarded, within bounds. If that is not enough, the response carries `Connection: close`
+//! ([RFC 9112, section 9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
 
 use super::body::{LINGER_BYTES, waits_for_leave};
 use axum::body::{Body, BodyDataStream, HttpBody};
