@@ -1,4 +1,4 @@
-//! The tree of another server: what is sent, what is sent again, and what a bad far side can do.
+//! The tree of another server: requests, retries, and misbehaving peers.
 
 use crate::far::{FarSide, Fate, Reply, Request, small_tree};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn remote(url: &str) -> RemoteBackend {
     RemoteBackend::new(url, options()).unwrap()
 }
 
-/// Decides by the number of requests, from 0, that are not about capabilities.
+/// Decides by the number of the request, from 0, not counting those for capabilities.
 fn by_number(decide: impl Fn(usize) -> Fate + Send + Sync + 'static) -> impl Fn(&Request) -> Fate + Send + Sync + 'static {
     let count = AtomicUsize::new(0);
     move |request| match request.path.ends_with("/capabilities") {
@@ -64,7 +64,7 @@ async fn every_operation_is_one_request_with_its_headers() {
 }
 
 #[tokio::test]
-async fn errors_of_the_far_side_are_in_the_callers_paths() {
+async fn errors_of_the_peer_use_the_callers_paths() {
     let far = FarSide::serve(small_tree().await, |_| Fate::Served).await;
     let tree = remote(&format!("{}/w", far.url()));
     let error = tree.read_text("/d/none.md").await.unwrap_err();
@@ -84,9 +84,9 @@ async fn errors_of_the_far_side_are_in_the_callers_paths() {
     assert_eq!((error.change(), error.applied(), error.path().map(|path| path.as_str().starts_with("/e"))), (Some(1), 0, Some(true)));
 }
 
-/// The answer is lost after the effect: done once, and answered.
+/// The answer is lost after the effect: the change is made once, and answered.
 #[tokio::test]
-async fn a_change_whose_answer_is_lost_is_done_once() {
+async fn change_with_lost_answer_is_made_once() {
     let state = Arc::new(StateBackend::new());
     state.write("/log", "").await.unwrap();
     let far = FarSide::serve(state.clone(), by_number(|number| if number < 2 { Fate::AnswerLost } else { Fate::Served })).await;
@@ -100,14 +100,14 @@ async fn a_change_whose_answer_is_lost_is_done_once() {
 }
 
 #[tokio::test]
-async fn a_change_that_stays_open_says_so() {
+async fn change_with_unknown_effect_reports_it() {
     let far = FarSide::serve(small_tree().await, |_| Fate::AnswerLost).await;
     let error = remote(&far.url()).append("/log", "x").await.unwrap_err();
     assert_eq!((error.kind(), error.may_have_effect(), error.path()), (ErrorKind::Unavailable, true, Some(&*path("/log"))));
     assert_eq!(error.message(), format!("`{}` closed the connection before it answered (tried 3 times)", far.url()));
     let url = far.url();
     drop(far);
-    // Nobody listens there any more: nothing can have been done.
+    // Nobody listens there any more, so nothing can have been done.
     let error = remote(&url).append("/log", "x").await.unwrap_err();
     assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unavailable, false));
     assert_eq!(error.message(), format!("`{url}` cannot be reached (tried 3 times)"));
@@ -115,7 +115,7 @@ async fn a_change_that_stays_open_says_so() {
 }
 
 #[tokio::test]
-async fn a_read_is_asked_again_and_a_refusal_is_not() {
+async fn failed_read_is_retried_but_a_refusal_is_not() {
     let busy = || Fate::Answered(Reply::new(503, "text/html", "busy"));
     let fates = by_number(move |number| match number {
         0 => Fate::Lost,
@@ -150,7 +150,7 @@ async fn a_read_is_asked_again_and_a_refusal_is_not() {
 }
 
 #[tokio::test]
-async fn a_far_side_that_does_not_answer_is_given_up() {
+async fn silent_peer_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let options = options().with_timeouts(Duration::from_secs(5), Duration::from_millis(50));
@@ -159,9 +159,9 @@ async fn a_far_side_that_does_not_answer_is_given_up() {
     assert!(error.message().contains(&url));
 }
 
-/// Whatever a far side sends, a call ends with an error, and no tree looks empty.
+/// Whatever a peer sends, a call ends with an error, and no tree appears empty.
 #[tokio::test]
-async fn a_hostile_far_side_is_held_to_its_bounds() {
+async fn hostile_peer_cannot_exceed_the_bounds() {
     let json = |body: &str| Reply::new(200, "application/json", body);
     let not_found = serde_json::to_string(&treehold::wire::Problem::new(&Error::not_found(&path("/x")))).unwrap();
     let entry = |name: &str| format!(r#"{{"path": "{name}", "kind": "directory", "size_bytes": 0}}"#);
@@ -210,9 +210,9 @@ async fn a_hostile_far_side_is_held_to_its_bounds() {
     }
 }
 
-/// A guard is not sent: what it hides is left out here, takes no place under a limit, and is named by no cursor.
+/// A guard is not sent: paths that it hides are filtered out locally, do not count toward a limit, and appear in no cursor.
 #[tokio::test]
-async fn what_a_guard_hides_is_left_out() {
+async fn paths_hidden_by_a_guard_are_omitted() {
     let state = StateBackend::new();
     for number in 0..700 {
         state.write(&format!("/hidden/{number}"), "needle\n").await.unwrap();
@@ -254,7 +254,7 @@ async fn what_a_guard_hides_is_left_out() {
 }
 
 #[tokio::test]
-async fn limits_beyond_one_answer_are_filled_by_several() {
+async fn limit_beyond_one_answer_is_filled_by_several() {
     let far = FarSide::serve(small_tree().await, |_| Fate::Served).await;
     let tree = remote(&far.url());
     for limit in [0, 1, usize::MAX] {
@@ -274,11 +274,11 @@ async fn limits_beyond_one_answer_are_filled_by_several() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_dropped_by_the_feed_of_the_far_side() {
+async fn cached_answers_are_dropped_by_the_peers_feed() {
     let state = Arc::new(StateBackend::new());
     state.write("/w/a", "old").await.unwrap();
     let events = "event: change\nid: 41\ndata: {\"position\": 41, \"path\": \"/w/a\", \"operation\": \"write\", \"at\": \"2026-01-01T00:00:00Z\"}\n\n";
-    // The first connection tells of a change and ends; those after it hear where it goes on.
+    // The first connection reports a change and ends; later ones learn where to continue.
     let connections = AtomicUsize::new(0);
     let decide = move |request: &Request| match request.path.as_str() {
         "/v1/events" => {
@@ -303,7 +303,7 @@ async fn what_is_kept_is_dropped_by_the_feed_of_the_far_side() {
     assert_eq!(cache.read_text("/a").await.unwrap(), "new", "without a feed it is compared");
 }
 
-/// Returns every place of a JSON value, as the keys that lead to it.
+/// Collects every position in a JSON value, as the keys that lead to it.
 fn places(value: &serde_json::Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     match value {
@@ -313,7 +313,7 @@ fn places(value: &serde_json::Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns good answers made bad: each place of each answer in turn holds each of a list of values that do not belong there.
+/// Returns corrupted versions of a valid answer: each position in turn holds each of a list of invalid values.
 fn spoiled(answer: &serde_json::Value) -> Vec<serde_json::Value> {
     use serde_json::{Value, json};
     let mut all = Vec::new();
@@ -373,7 +373,7 @@ fn spoiled(answer: &serde_json::Value) -> Vec<serde_json::Value> {
             all.push(bad);
         }
     }
-    // Pages without an end.
+    // Endless pages.
     for cursor in ["", "a.md", "/w/a.md", "/w/a.md:end", "0", "/w", "zz"] {
         let mut bad = answer.clone();
         if let Value::Object(fields) = &mut bad {
@@ -384,9 +384,9 @@ fn spoiled(answer: &serde_json::Value) -> Vec<serde_json::Value> {
     all
 }
 
-/// Whatever an answer holds, following it ends, and what passes is what may be relied on.
+/// Whatever an answer contains, following it ends, and accepted values can be relied on.
 #[tokio::test]
-async fn answers_with_any_bad_part_end_every_operation_with_sound_results() {
+async fn answers_with_any_invalid_part_yield_only_sound_results() {
     use treehold::ops::GrepCursor;
     let tree = Arc::new(StateBackend::new());
     tree.write("/w/a.md", "füx\nneedle needle\nx\n").await.unwrap();
@@ -422,7 +422,7 @@ async fn answers_with_any_bad_part_end_every_operation_with_sound_results() {
                         assert!(page.entries.is_sorted_by(|a, b| a.path < b.path), "{bad}");
                         match page.truncated {
                             None => Ok(()),
-                            // The same answer again does not go on after itself.
+                            // The same answer again does not continue after itself.
                             Some(cut) => remote
                                 .ls(&at, &ls.clone().with_start_after(cut.cursor))
                                 .await

@@ -1,9 +1,9 @@
-//! Changes on their way into the tree beneath.
+//! Applying changes to the lower tree.
 
 use super::*;
 
 #[tokio::test]
-async fn apply_makes_the_lower_tree_what_the_overlay_showed_and_empties_it() {
+async fn apply_makes_lower_tree_equal_and_empties_the_overlay() {
     let (lower, overlay) = project().await;
     overlay.edit("/src/main.rs", "{}", "{ run() }").await.unwrap();
     overlay.write("/new/deep/file.md", "new\n").await.unwrap();
@@ -23,13 +23,13 @@ async fn apply_makes_the_lower_tree_what_the_overlay_showed_and_empties_it() {
     assert_eq!(whole(&overlay).await, shown);
     assert_eq!(differences(&overlay).await, Vec::<String>::new());
     assert_is_empty(&overlay).await;
-    // And on from there.
+    // The overlay can be used further.
     overlay.append("/docs", "more\n").await.unwrap();
     assert_eq!(differences(&overlay).await, ["~/docs"]);
 }
 
 #[tokio::test]
-async fn theirs_takes_with_it_what_cannot_stand_without() {
+async fn theirs_also_drops_dependent_differences() {
     let (lower, overlay) = project().await;
     overlay.write("/y/z/deep", "the agent's").await.unwrap();
     overlay.delete_all("/src/a").await.unwrap();
@@ -48,7 +48,7 @@ async fn theirs_takes_with_it_what_cannot_stand_without() {
 }
 
 #[tokio::test]
-async fn what_made_way_before_a_failure_is_no_conflict_afterwards() {
+async fn obstacle_removed_before_a_failure_is_no_conflict_afterwards() {
     for after in [false, true] {
         for nth in 0..6 {
             let lower = Arc::new(StateBackend::new());
@@ -70,7 +70,7 @@ async fn what_made_way_before_a_failure_is_no_conflict_afterwards() {
     }
 }
 
-/// A tree whose batches are not atomic: each change is one of its own, and one of them fails.
+/// A tree without atomic batches: changes are made one by one, and one of them fails.
 #[derive(Debug)]
 struct OneByOne {
     tree: Arc<StateBackend>,
@@ -136,7 +136,7 @@ impl Backend for OneByOne {
 }
 
 #[tokio::test]
-async fn a_part_is_applied_and_the_rest_stays() {
+async fn apply_of_a_path_leaves_the_other_changes() {
     let (lower, overlay) = project().await;
     overlay.delete_all("/src").await.unwrap();
     overlay.write("/src/main.rs", "new main\n").await.unwrap();
@@ -147,7 +147,7 @@ async fn a_part_is_applied_and_the_rest_stays() {
     assert_eq!(lower.read_text("/src/main.rs").await.unwrap(), "new main\n");
     assert!(lower.exists("/src/lib.rs").await.unwrap() && !lower.exists("/src/other.rs").await.unwrap());
     assert_eq!(whole(&overlay).await, shown);
-    // What was applied is the base of what comes: it is no conflict with itself.
+    // What was applied is the base of later changes: no conflict with itself.
     overlay.append("/src/main.rs", "more\n").await.unwrap();
     let left = ["-/src/a", "-/src/a/one.rs", "-/src/a/two.rs", "-/src/lib.rs", "~/src/main.rs", "+/src/other.rs"];
     assert_eq!(differences(&overlay).await, left);
@@ -156,9 +156,9 @@ async fn a_part_is_applied_and_the_rest_stays() {
     assert_is_empty(&overlay).await;
 }
 
-/// A file is there whatever becomes of the overlay's copy of it, in this overlay or in another over the same trees.
+/// A file never disappears while the overlay's copy of it is applied or discarded, in this overlay or in another over the same trees.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_reader_never_misses_a_file_that_is_applied_or_discarded() {
+async fn reader_always_finds_a_file_being_applied_or_discarded() {
     let (lower, upper) = (Arc::new(StateBackend::new()), rows());
     lower.write("/d/file", "0").await.unwrap();
     let overlay = OverlayBackend::new(lower.clone(), upper.clone());
@@ -193,7 +193,7 @@ async fn a_reader_never_misses_a_file_that_is_applied_or_discarded() {
 
 #[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
-async fn a_directory_of_the_host_takes_every_kind_of_difference() {
+async fn host_directory_accepts_every_kind_of_difference() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     std::fs::create_dir_all(root.join("src/deep")).unwrap();
@@ -239,7 +239,7 @@ async fn a_directory_of_the_host_takes_every_kind_of_difference() {
 
 #[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
-async fn a_failure_midway_says_what_was_applied_and_the_next_apply_finishes() {
+async fn failed_apply_reports_what_was_applied_and_the_next_one_finishes() {
     for (n, after) in [(0, false), (0, true), (1, false), (1, true)] {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
@@ -248,7 +248,7 @@ async fn a_failure_midway_says_what_was_applied_and_the_next_apply_finishes() {
         let fault = Fault::nth(n).on_changes();
         let fault = if after { fault.after_effect() } else { fault };
         let overlay = OverlayBackend::new(Arc::new(Layered::new(fault, files)), rows());
-        // More than are handed over at once.
+        // More changes than one call passes on.
         let batch: Vec<Change> = (0..300)
             .map(|number| Change::Write { path: path(&format!("/d/{number:03}")), content: "new".into(), mode: WriteMode::CreateNew })
             .collect();
@@ -268,10 +268,10 @@ async fn a_failure_midway_says_what_was_applied_and_the_next_apply_finishes() {
     }
 }
 
-/// A link has no version, and was taken for a directory that had become something else.
+/// Regression: a link has no version, and was taken for a directory that had been replaced.
 #[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
-async fn a_directory_that_holds_links_is_removed_without_a_conflict() {
+async fn directory_with_links_is_removed_without_conflict() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     std::fs::create_dir_all(root.join("modules/.bin")).unwrap();

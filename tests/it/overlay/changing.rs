@@ -1,9 +1,9 @@
-//! What a change leaves in the upper tree.
+//! The effects of changes on the upper tree.
 
 use super::*;
 
 #[tokio::test]
-async fn an_expected_version_holds_through_the_copy() {
+async fn expected_version_still_matches_after_copy_up() {
     let (_, overlay) = project().await;
     let version = overlay.stat(&path("/src/main.rs")).await.unwrap().version.unwrap();
     overlay.write("/src/lib.rs", "x").await.unwrap();
@@ -16,7 +16,7 @@ async fn an_expected_version_holds_through_the_copy() {
 }
 
 #[tokio::test]
-async fn an_overlay_survives_its_process_and_is_shared() {
+async fn overlay_survives_its_process_and_can_be_shared() {
     let lower = Arc::new(StateBackend::new());
     lower.write("/a/b", "below\n").await.unwrap();
     lower.write("/count", "0").await.unwrap();
@@ -39,7 +39,7 @@ async fn an_overlay_survives_its_process_and_is_shared() {
 }
 
 #[tokio::test]
-async fn a_batch_takes_effect_with_its_marks_or_not_at_all() {
+async fn batch_and_its_marks_take_effect_atomically() {
     let (_, overlay) = project().await;
     let batch = [
         Change::Delete { path: path("/docs"), recursive: true, expect: None },
@@ -58,7 +58,7 @@ async fn a_batch_takes_effect_with_its_marks_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_directory_of_both_trees_that_is_empty_below_stays_deleted() {
+async fn deleted_directory_that_is_empty_in_lower_tree_stays_deleted() {
     let (lower, overlay) = project().await;
     lower.create_dir("/empty").await.unwrap();
     overlay.write("/empty/file", "x").await.unwrap();
@@ -68,7 +68,7 @@ async fn a_directory_of_both_trees_that_is_empty_below_stays_deleted() {
 }
 
 #[tokio::test]
-async fn what_appeared_below_what_was_written_is_hidden_with_it() {
+async fn lower_entry_created_under_a_written_path_is_hidden_with_it() {
     let (lower, overlay) = project().await;
     overlay.write("/x", "the agent's").await.unwrap();
     overlay.write("/y/z", "the agent's").await.unwrap();
@@ -85,7 +85,7 @@ async fn what_appeared_below_what_was_written_is_hidden_with_it() {
 
 #[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
-async fn an_upper_tree_without_atomic_batches_is_refused() {
+async fn upper_tree_without_atomic_batches_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let files = treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap();
     let overlay = OverlayBackend::new(Arc::new(StateBackend::new()), Arc::new(files));
@@ -95,7 +95,7 @@ async fn an_upper_tree_without_atomic_batches_is_refused() {
 }
 
 #[test]
-fn its_futures_go_to_other_threads() {
+fn overlay_futures_are_send() {
     fn assert_send<T: Send>(_: T) {}
     let overlay = OverlayBackend::new(Arc::new(StateBackend::new()), Arc::new(StateBackend::new()));
     assert_send(overlay.diff(&OverlayDiffOptions::new()));

@@ -1,9 +1,9 @@
-//! What an overlay tells of itself: what would change, and what stands in its way.
+//! The differences of an overlay, and its conflicts.
 
 use super::*;
 
 #[tokio::test]
-async fn the_lower_tree_is_as_it_was_and_the_diff_says_what_would_change() {
+async fn diff_lists_changes_while_lower_tree_stays_unchanged() {
     let (lower, overlay) = project().await;
     let before = (whole(&*lower).await, lower.version());
     overlay.edit("/src/main.rs", "{}", "{ run() }").await.unwrap();
@@ -33,7 +33,7 @@ async fn the_lower_tree_is_as_it_was_and_the_diff_says_what_would_change() {
     let stat = lower.stat(&path("/src/main.rs")).await.unwrap();
     assert_eq!((main.before.as_ref(), main.based_on), (Some(&stat), stat.version));
     assert_eq!(main.after, Some(overlay.stat(&path("/src/main.rs")).await.unwrap()));
-    // Pages laid end to end are the whole.
+    // Consecutive pages form the whole.
     let mut options = OverlayDiffOptions::new().with_limit(1);
     let mut paged = Vec::new();
     loop {
@@ -48,7 +48,7 @@ async fn the_lower_tree_is_as_it_was_and_the_diff_says_what_would_change() {
 }
 
 #[tokio::test]
-async fn what_the_user_changed_meanwhile_is_a_conflict_and_nothing_is_written() {
+async fn concurrent_change_of_lower_tree_is_a_conflict_and_nothing_is_written() {
     let (lower, overlay) = project().await;
     overlay.edit("/src/main.rs", "{}", "{ run() }").await.unwrap();
     overlay.write("/src/lib.rs", "pub mod b;\n").await.unwrap();

@@ -1,4 +1,4 @@
-//! Changes that are given up.
+//! Discarding changes.
 
 use super::*;
 
@@ -13,7 +13,7 @@ async fn discard_shows_the_lower_tree_again() {
     assert_eq!(drawn(&dropped), ["-/README.md", "~/src/main.rs"]);
     assert_eq!(differences(&overlay).await, ["+/new", "+/new/file", "-/src/a", "-/src/a/one.rs", "-/src/a/two.rs"]);
     assert_eq!(overlay.read_text("/src/main.rs").await.unwrap(), "fn main() {}\n");
-    // One file of a directory that was removed comes back alone.
+    // A single file of a removed directory comes back.
     overlay.discard(&[path("/src/a/one.rs")]).await.unwrap();
     assert_eq!(differences(&overlay).await, ["+/new", "+/new/file", "-/src/a/two.rs"]);
     assert_eq!(overlay.read_text("/src/a/one.rs").await.unwrap(), "one\n");
@@ -24,7 +24,7 @@ async fn discard_shows_the_lower_tree_again() {
 }
 
 #[tokio::test]
-async fn versions_are_not_used_again_through_discard_and_apply() {
+async fn versions_are_not_reused_after_discard_and_apply() {
     let (lower, overlay) = project().await;
     let file = path("/src/main.rs");
     let mut seen = std::collections::HashMap::new();
@@ -54,7 +54,7 @@ async fn versions_are_not_used_again_through_discard_and_apply() {
 }
 
 #[tokio::test]
-async fn a_damaged_mark_is_told_and_can_be_discarded_with_all() {
+async fn damaged_mark_is_reported_and_can_be_discarded_with_everything() {
     let (lower, overlay) = project().await;
     overlay.delete("/README.md").await.unwrap();
     let marks = overlay.upper().tree("/marks", 2, 100).await.unwrap().entries;

@@ -1,4 +1,4 @@
-//! Overlays: a tree under change and the one beneath, which stays as it is until somebody decides.
+//! Overlays: a tree of pending changes over a lower tree, which stays unchanged until somebody decides about them.
 
 mod applying;
 mod changing;
@@ -28,7 +28,7 @@ fn rows() -> Arc<dyn Backend> {
     Arc::new(StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["overlay"]).unwrap()))
 }
 
-/// A project, and an overlay over it.
+/// Returns a project, and an overlay over it.
 async fn project() -> (Arc<StateBackend>, OverlayBackend) {
     let lower = Arc::new(StateBackend::new());
     for (file, content) in [
@@ -65,7 +65,7 @@ async fn differences(overlay: &OverlayBackend) -> Vec<String> {
     drawn(&overlay.diff(&OverlayDiffOptions::new()).await.unwrap().differences)
 }
 
-/// All files and directories of a tree, with content.
+/// Returns all files and directories of a tree, with content.
 async fn whole(tree: &dyn Backend) -> Vec<(String, Option<String>)> {
     let mut all = Vec::new();
     for entry in tree.tree("/", 100, 10_000).await.unwrap().entries {
@@ -79,7 +79,7 @@ async fn applied(overlay: &OverlayBackend) -> OverlayApplied {
     overlay.apply_changes(&OverlayApplyOptions::new()).await.unwrap()
 }
 
-/// Nothing but the turn is left in the upper tree.
+/// Asserts that only the turn is left in the upper tree.
 async fn assert_is_empty(overlay: &OverlayBackend) {
     let left = overlay.upper().tree("/", 100, 10_000).await.unwrap().entries;
     let left: Vec<_> = left.iter().filter(|entry| !entry.is_directory()).map(|entry| entry.path.to_string()).collect();

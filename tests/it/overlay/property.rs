@@ -1,4 +1,4 @@
-//! Any history over any tree: an overlay shows what a plain tree would, and nothing but `apply` changes the tree beneath.
+//! Any history over any tree: an overlay shows what a plain tree would, and only `apply` changes the lower tree.
 
 use super::*;
 use proptest::prelude::*;
@@ -42,8 +42,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An overlay over a tree with files does what a plain tree with the same files does; its diff is what the two trees differ in;
-/// and nothing but `apply` changes the tree beneath.
+/// An overlay over a tree with files behaves like a plain tree with the same files, its diff is the difference of the two trees, and only
+/// `apply` changes the lower tree.
 async fn follow(lower: Arc<dyn Backend>, seeds: Vec<Change>, steps: Vec<Step>) {
     let upper = rows();
     let plain = StateBackend::new();
@@ -85,7 +85,7 @@ async fn follow(lower: Arc<dyn Backend>, seeds: Vec<Change>, steps: Vec<Step>) {
                     all.into_iter().filter(|(at, _)| path(at).starts_with(&path(&of))).collect()
                 };
                 assert_eq!(here(whole(&overlay).await), here(whole(&*lower).await), "{of} is as below");
-                // The plain tree follows.
+                // Makes the plain tree equal to the overlay.
                 let _ = plain.delete_all("/").await;
                 for (at, _) in whole(&plain).await {
                     let _ = plain.delete_all(&at).await;
@@ -120,7 +120,7 @@ async fn follow(lower: Arc<dyn Backend>, seeds: Vec<Change>, steps: Vec<Step>) {
     }
 }
 
-/// Searches find the same in both trees, page by page.
+/// Asserts that searches of both trees return the same, page by page.
 async fn assert_found_alike(overlay: &OverlayBackend, plain: &StateBackend) {
     for (root, pattern) in [("/", "**"), ("/", "a"), ("/", "b/**"), ("/", "*/a/*"), ("/a", "*"), ("/b/c", "**")] {
         for limit in [0, 1, 3, 1_000] {
@@ -166,13 +166,13 @@ fn histories(cases: u32, lower: impl Fn() -> (Arc<dyn Backend>, Option<tempfile:
 }
 
 #[test]
-fn an_overlay_over_a_state_follows_a_plain_tree() {
+fn overlay_over_a_state_behaves_like_a_plain_tree() {
     histories(48, || (Arc::new(StateBackend::new()), None));
 }
 
 #[cfg(all(feature = "filesystem", unix))]
 #[test]
-fn an_overlay_over_a_directory_follows_a_plain_tree() {
+fn overlay_over_a_directory_behaves_like_a_plain_tree() {
     histories(16, || {
         let directory = tempfile::tempdir().unwrap();
         let files = treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap();

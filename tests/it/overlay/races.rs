@@ -1,5 +1,5 @@
-//! An overlay that is changed while it is applied, by another process: an apply never conflicts with what an apply wrote, no change is
-//! lost, and what others changed beneath is still told.
+//! An overlay that another process changes during an apply: an apply never conflicts with what an apply wrote, no change is lost, and
+//! changes that others make to the lower tree are still reported.
 
 use super::*;
 use async_trait::async_trait;
@@ -11,12 +11,12 @@ use treehold::Error;
 use treehold::layer::{Layer, LayerName, Layered, Next, Reply};
 use treehold::ops::Op;
 
-/// What happens around one write that an apply makes, to the overlay or beneath it.
+/// The other process's actions around one write of an apply, on the overlay or the lower tree.
 #[derive(Debug, Clone, Default)]
 struct Due {
     before: Vec<Change>,
     after: Vec<Change>,
-    /// The write takes effect, and its answer is lost.
+    /// Whether the write takes effect but its answer is lost.
     loses_answer: bool,
 }
 
@@ -24,7 +24,7 @@ struct Due {
 #[derive(Debug)]
 struct Script {
     other: OverlayBackend,
-    /// A plain tree to which the same is done.
+    /// A plain tree that receives the same changes.
     plain: Arc<StateBackend>,
     writes: AtomicUsize,
     due: Mutex<BTreeMap<usize, Due>>,
@@ -69,7 +69,7 @@ impl Layer for Between {
     }
 }
 
-/// An overlay whose applies are raced, and the other process's view of the same.
+/// Returns an overlay whose applies race, and the other process's view of it.
 fn raced(lower: Arc<dyn Backend>) -> (OverlayBackend, Arc<Script>) {
     let upper = rows();
     let script = Arc::new(Script {
@@ -95,9 +95,9 @@ fn remove(at: &str) -> Change {
     Change::Delete { path: path(at), recursive: true, expect: None }
 }
 
-/// Each kind of edit, right after its path was written below: the next applies take it, and conflict with nothing.
+/// Each kind of edit, right after its path was written to the lower tree: the next applies take it and report no conflict.
 #[tokio::test]
-async fn applies_never_conflict_with_what_an_apply_wrote_before_an_edit() {
+async fn apply_never_conflicts_with_what_an_apply_wrote_before_an_edit() {
     let edits: &[(&str, &[Change], &[Change])] = &[
         ("a new file is edited", &[write("/n", "1")], &[write("/n", "2")]),
         ("a changed file is edited", &[write("/a", "1")], &[write("/a", "2")]),
@@ -148,9 +148,9 @@ async fn applies_never_conflict_with_what_an_apply_wrote_before_an_edit() {
     }
 }
 
-/// An apply that died after it wrote below leaves nothing that a later one takes for somebody else's.
+/// An apply that died after writing to the lower tree leaves nothing that a later one takes for another writer's change.
 #[tokio::test]
-async fn an_apply_that_dies_after_writing_leaves_no_conflict_with_later_edits() {
+async fn apply_that_dies_after_writing_leaves_no_conflict_with_later_edits() {
     for (first, then) in [(write("/n", "1"), write("/n", "2")), (write("/a", "1"), remove("/a")), (remove("/a"), write("/a", "2"))] {
         let lower: Arc<StateBackend> = Arc::default();
         let upper = rows();
@@ -174,7 +174,7 @@ async fn an_apply_that_dies_after_writing_leaves_no_conflict_with_later_edits() 
     }
 }
 
-/// A process that never comes back from its write.
+/// A process that dies during its write.
 #[derive(Debug)]
 struct Dying {
     wrote: tokio::sync::Notify,
@@ -196,9 +196,9 @@ impl Layer for Dying {
     }
 }
 
-/// Tasks edit without end while applies run: no apply conflicts, and in the end all that was acknowledged is below.
+/// Tasks edit continuously while applies run: no apply conflicts, and in the end every acknowledged edit is in the lower tree.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn applies_beside_steady_edits_of_other_processes_lose_and_refuse_nothing() {
+async fn applies_with_concurrent_edits_lose_and_refuse_nothing() {
     const EDITS: usize = 60;
     let (lower, upper) = (Arc::new(StateBackend::new()), rows());
     lower.write("/shared", "").await.unwrap();
@@ -287,13 +287,13 @@ async fn race(lower: Arc<dyn Backend>, rounds: Vec<(Vec<Change>, BTreeMap<usize,
     assert_eq!(whole(&*lower).await, whole(&*script.plain).await, "all of it is below");
 }
 
-/// One way that an overlay and the tree beneath it go on.
+/// One step of an overlay or its lower tree.
 #[derive(Debug, Clone)]
 enum Step {
     Edit(usize, Option<u8>),
-    /// Somebody else changes the tree beneath.
+    /// Another writer changes the lower tree.
     Beneath(usize, bool),
-    /// An apply, during which the overlay is edited before or after one of its writes.
+    /// An apply, with an edit of the overlay before or after one of its writes.
     Apply(usize, bool, usize, u8),
     Discard(usize),
     Resolve(OverlayStrategy),
@@ -309,8 +309,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays a history over four files and asserts that the conflicts of an apply are exactly the files that somebody else changed beneath
-/// while the overlay had changed them too.
+/// Plays a history over four files. Asserts that the conflicts of an apply are exactly the files that another writer changed in the lower
+/// tree while the overlay had changed them too.
 async fn dispute(steps: Vec<Step>) {
     let lower = Arc::new(StateBackend::new());
     let (overlay, script) = raced(lower.clone());
@@ -395,7 +395,7 @@ async fn dispute(steps: Vec<Step>) {
 }
 
 #[test]
-fn racing_edits_of_a_state_never_conflict_and_all_arrive() {
+fn edits_racing_applies_to_a_state_all_arrive_without_conflict() {
     let runtime = runtime();
     proptest!(config(96), |(rounds in proptest::collection::vec((edits(6), scripted()), 1..5))| {
         runtime.block_on(race(Arc::new(StateBackend::new()), rounds));
@@ -404,7 +404,7 @@ fn racing_edits_of_a_state_never_conflict_and_all_arrive() {
 
 #[cfg(all(feature = "filesystem", unix))]
 #[test]
-fn racing_edits_of_a_directory_never_conflict_and_all_arrive() {
+fn edits_racing_applies_to_a_directory_all_arrive_without_conflict() {
     let runtime = runtime();
     proptest!(config(24), |(rounds in proptest::collection::vec((edits(6), scripted()), 1..4))| {
         let directory = tempfile::tempdir().unwrap();
@@ -414,7 +414,7 @@ fn racing_edits_of_a_directory_never_conflict_and_all_arrive() {
 }
 
 #[test]
-fn conflicts_of_raced_applies_are_what_others_changed_and_nothing_else() {
+fn raced_applies_report_exactly_the_conflicts_of_other_writers() {
     let runtime = runtime();
     proptest!(config(192), |(steps in proptest::collection::vec(step(), 1..20))| {
         runtime.block_on(dispute(steps));

@@ -1,11 +1,11 @@
-//! Every command of the command line, as `--help` lists them, under rules of the configuration that hide and protect.
+//! Every command, as `--help` lists them, under configured rules that hide and protect paths.
 //!
-//! A command that is new fails here until [`invocations`] says how it is asked about a path.
+//! A new command fails here until [`invocations`] defines how it accesses a path.
 
 use crate::cli::Home;
 use std::collections::BTreeMap;
 
-/// What only hidden files hold, and what only their names hold.
+/// Text that only hidden files contain, and text that only their names contain.
 pub(crate) const SECRET: &str = "xyzzysecret";
 pub(crate) const NAME: &str = "hiddenname";
 
@@ -65,7 +65,7 @@ pub(crate) fn home() -> Home {
     home
 }
 
-/// What is kept from the caller: in the state of each thread, in the overlay, and beneath it.
+/// Returns everything that is withheld from the caller: in the state of each thread, in the overlay, and in its lower tree.
 pub(crate) fn protected(home: &Home) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for thread in ["default", "other", "fine", "made", "copied"] {
@@ -80,7 +80,7 @@ pub(crate) fn protected(home: &Home) -> BTreeMap<String, String> {
     all
 }
 
-/// The commands that a command has, by its help.
+/// Returns the subcommands of a command, from its help.
 fn commands(home: &Home, above: &[&str]) -> Vec<Vec<String>> {
     let help = home.ok(&[above, &["--help"]].concat());
     let Some((_, list)) = help.split_once("\nCommands:\n") else { return vec![above.iter().map(|word| (*word).to_owned()).collect()] };
@@ -96,7 +96,8 @@ fn commands(home: &Home, above: &[&str]) -> Vec<Vec<String>> {
     all
 }
 
-/// How a command is asked about hidden and protected paths, one invocation a line. None for a command with a reason why no rule is about it.
+/// Returns the invocations by which a command accesses hidden and protected paths, one per line, or the reason why no rule applies to the
+/// command.
 fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
     let paths = ["/secret", "/secret/hiddenname", "/secret/new", "/locked/l", "/locked/new", "/workspace/secret/s", "/workspace/locked/l"];
     let shown = ["/secret", "/secret/hiddenname", "/past/secret/hiddenname", "/workspace/secret/s", "/past", "/"];
@@ -164,7 +165,7 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
 }
 
 #[test]
-fn no_command_shows_or_changes_what_a_rule_keeps_from_its_caller() {
+fn no_command_shows_or_changes_what_a_rule_withholds() {
     let home = home();
     home.put("change.patch", "--- /locked/l\n+++ /locked/l\n@@ -1 +1 @@\n-now\n+patched\n");
     let calls = ["/secret/hiddenname", "/locked/l"].map(|path| {
@@ -194,9 +195,9 @@ fn no_command_shows_or_changes_what_a_rule_keeps_from_its_caller() {
     assert!(asked > 90, "{asked}");
 }
 
-/// A restore from before the quota, and a merge, filled eight times what it allows.
+/// Regression: restoring a checkpoint from before the quota, or merging one, stored eight times what it allows.
 #[test]
-fn history_keeps_to_the_quota_of_its_route() {
+fn restore_and_merge_obey_the_quota_of_the_route() {
     let home = home();
     home.put("free.toml", ROUTES.replace("bytes_max = 24000", "bytes_max = 4000000"));
     for number in 0..9 {

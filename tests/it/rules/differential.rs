@@ -1,4 +1,4 @@
-//! A token for a part of the tree and a rule that says the same see the same: the same answers over random trees and requests.
+//! A token for a part of the tree and an equivalent rule give the same answers, over random trees and requests.
 
 use super::doors::send;
 use crate::serve::Served;
@@ -10,7 +10,7 @@ use treehold::serve::{Access, Rights};
 use treehold::store::Store;
 use treehold::{MemoryStore, VfsPathBuf};
 
-/// Numbers that are the same on every run.
+/// A pseudo-random sequence that is the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -28,16 +28,17 @@ impl Random {
 
 const PATHS: [&str; 12] = ["/", "/a", "/a/x", "/a/y", "/a/b", "/a/b/x", "/b", "/b/x", "/b/a/x", "/ab", "/a/b/new", "/new"];
 
-/// A server, and a token of who calls it.
+/// A server, and the token of its caller.
 struct Side {
-    /// The server of somebody who sees all.
+    /// The server of a caller who sees everything.
     open: Served,
     served: Served,
     token: String,
     admin: String,
 }
 
-/// Two servers of trees that hold the same: one whose caller has a token for `paths`, one whose caller may do all within a rule.
+/// Starts two servers on trees with the same content: on one the caller has a token for `paths`, on the other a token for everything within
+/// an equivalent rule.
 fn sides(paths: &[&str], files: &[String]) -> [Side; 2] {
     let own: Vec<VfsPathBuf> = paths.iter().map(|path| VfsPathBuf::parse(path).unwrap()).collect();
     let rules = vec![Rule::within(Operations::ALL, &own).unwrap(), Rule::deny(Operations::ALL, ["/"]).unwrap()];
@@ -68,7 +69,7 @@ fn sides(paths: &[&str], files: &[String]) -> [Side; 2] {
     [one, other]
 }
 
-/// A request: method, path, body.
+/// Returns a random request: method, path, body.
 fn request(random: &mut Random) -> (&'static str, String, String) {
     let (path, other) = (random.of(&PATHS), random.of(&PATHS));
     let fs = |path: &str| format!("/v1/fs{path}");
@@ -101,7 +102,7 @@ fn request(random: &mut Random) -> (&'static str, String, String) {
     }
 }
 
-/// Leaves out what differs between two servers of the same: ids, versions and times; and how a refusal is worded.
+/// Removes what differs between two equal servers: ids, versions and times; and the wording of refusals.
 fn same(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(same),
@@ -137,7 +138,8 @@ fn asked(served: &Served, token: &str, (method, path, body): &(&'static str, Str
     let mut value = serde_json::from_str(&text).unwrap_or(Value::String(text));
     same(&mut value);
     if path == "/v1/timeline" {
-        // Of what happens to a directory above its own paths a token is told by these, and a rule by the directory, which it shows.
+        // A change to a directory above the visible paths is reported to a token by its paths, and under a rule by the directory, which it
+        // shows.
         let single = |event: &Value| ["write", "append", "edit"].contains(&event["operation"].as_str().unwrap());
         value["events"].as_array_mut().unwrap().retain(single);
     }
@@ -145,7 +147,7 @@ fn asked(served: &Served, token: &str, (method, path, body): &(&'static str, Str
 }
 
 #[test]
-fn token_for_a_part_of_the_tree_and_a_rule_that_says_the_same_see_the_same() {
+fn token_for_a_part_of_the_tree_and_equivalent_rule_answer_alike() {
     let mut refused = 0;
     for seed in 1..=6_u64 {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -158,7 +160,7 @@ fn token_for_a_part_of_the_tree_and_a_rule_that_says_the_same_see_the_same() {
             assert_eq!(one, other, "seed {seed}, step {step}: {request:?} of {paths:?}");
             refused += usize::from(one.0 >= 400);
         }
-        // Both left the same, also of what neither sees.
+        // Both left the same content, including what neither can see.
         for thread in ["default", "other", "f0", "f1", "f2"] {
             for file in &PATHS[1..] {
                 let whole = ("GET", format!("/v1/threads/{thread}/fs{file}"), String::new());

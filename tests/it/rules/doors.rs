@@ -1,6 +1,6 @@
-//! Every route of the HTTP API and every tool, as the server itself lists them, asked by callers who are kept from a part of the tree.
+//! Every route of the HTTP API and every tool, as the server itself lists them, called by clients without access to a part of the tree.
 //!
-//! A route or tool that is new fails here until [`requests`] or [`arguments`] says how it is asked about a path.
+//! A new route or tool fails here until [`requests`] or [`arguments`] defines how it accesses a path.
 
 use crate::serve::{Answer, Served};
 use serde_json::{Value, json};
@@ -13,11 +13,11 @@ use treehold::serve::{Access, Rights};
 use treehold::store::Store;
 use treehold::{MemoryStore, VfsPathBuf, Workspace};
 
-/// What only hidden files hold, and what only their names hold.
+/// Text that only hidden files contain, and text that only their names contain.
 const SECRET: &str = "xyzzysecret";
 const NAME: &str = "hiddenname";
 
-/// The threads of the world, each with hidden and protected files.
+/// The threads of the test data, each with hidden and protected files.
 const THREADS: [&str; 3] = ["default", "other", "fine"];
 
 fn path(text: &str) -> VfsPathBuf {
@@ -28,7 +28,7 @@ fn rules() -> Vec<Rule> {
     vec![Rule::deny(Operations::ALL, ["/secret"]).unwrap(), Rule::deny(Operations::WRITE, ["/locked"]).unwrap()]
 }
 
-/// A store with threads that have a past, the server of somebody who may do all, and that of a caller who may not.
+/// A store with threads that have a past, the server of a caller with all rights, and that of a limited caller.
 pub(super) struct World {
     pub(super) open: Served,
     pub(super) admin: String,
@@ -66,13 +66,13 @@ impl World {
         answer
     }
 
-    /// Starts the server of a workspace with the same threads, around which rules stand.
+    /// Starts a server on the same threads within rules.
     pub(super) fn ruled(&self, rules: Vec<Rule>) -> Served {
         let workspace = crate::serve::ruled(&self.store, rules);
         Served::of(Runtime::new().unwrap(), workspace, self.store.clone(), |options| options.with_tokens(true))
     }
 
-    /// What is kept from the callers, in every thread that has it.
+    /// Returns what is withheld from the callers, in every thread that has it.
     fn protected(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         for thread in THREADS {
@@ -86,7 +86,7 @@ impl World {
         all
     }
 
-    /// Fails if a thread that a caller made holds another past of what is protected.
+    /// Fails if a thread that a caller created holds a past version of protected files.
     fn check_made(&self) {
         for thread in ["made", "copied"] {
             for (file, known) in [(format!("secret/{NAME}"), format!("{SECRET} now\n")), ("locked/l".to_owned(), "lock now\n".to_owned())] {
@@ -102,8 +102,8 @@ pub(super) fn send(served: &Served, token: &str, method: &str, path: &str, body:
     served.send(method, path, &[("authorization", &bearer), ("content-type", "application/json")], body.as_bytes())
 }
 
-/// The requests that ask a route about hidden and protected paths: path beneath the pattern, query and body. None for a route with a reason
-/// why it tells of no path.
+/// Returns the requests by which a route accesses hidden and protected paths: path beneath the pattern, query and body; or the reason why
+/// the route reveals no path.
 fn requests(id: &str) -> Result<Vec<(String, Value)>, &'static str> {
     let paths = ["/secret", "/secret/hiddenname", "/secret/new", "/locked/l", "/locked/new", "/"];
     let queries = |make: &dyn Fn(&str) -> Value| Ok(paths.iter().map(|path| (String::new(), make(path))).collect());
@@ -166,7 +166,7 @@ fn requests(id: &str) -> Result<Vec<(String, Value)>, &'static str> {
     }
 }
 
-/// The arguments that ask a tool about a path, made of its schema. A new argument has to be added here.
+/// Returns arguments by which a tool accesses a path, derived from its schema. A new argument must be added here.
 pub(crate) fn arguments(tool: &str, schema: &Value, path: &str) -> Vec<Value> {
     let commands: Vec<Option<String>> = match schema["properties"]["command"]["enum"].as_array() {
         Some(commands) => commands.iter().map(|command| command.as_str().map(ToOwned::to_owned)).collect(),
@@ -199,7 +199,7 @@ pub(crate) fn arguments(tool: &str, schema: &Value, path: &str) -> Vec<Value> {
                     "edits" => json!([{"old_string": "now", "new_string": "edited"}]),
                     "recursive" | "overwrite" | "replace_all" => json!(true),
                     "view_range" => json!([1, -1]),
-                    // What does not choose a path has a default.
+                    // Arguments that do not select a path have defaults.
                     _ if schema["properties"][name].get("default").is_some() => continue,
                     _ if !schema["required"].as_array().is_some_and(|required| required.contains(&json!(name))) => continue,
                     other => panic!("say here what `{other}` of `{tool}` is"),
@@ -213,7 +213,7 @@ pub(crate) fn arguments(tool: &str, schema: &Value, path: &str) -> Vec<Value> {
     all
 }
 
-/// Somebody who is kept from `/secret`, and from writing `/locked`.
+/// A caller without access to `/secret`, and without write access to `/locked`.
 struct Caller<'a> {
     who: &'static str,
     served: &'a Served,
@@ -247,7 +247,7 @@ fn callers<'a>(world: &'a World, ruled: &'a Served) -> [Caller<'a>; 2] {
 }
 
 #[test]
-fn no_route_shows_or_changes_what_a_rule_or_a_token_keeps_from_its_caller() {
+fn no_route_shows_or_changes_what_a_rule_or_token_withholds() {
     let world = World::new();
     let ruled = world.ruled(rules());
     let document = world.open.get("/openapi.json").json();
@@ -276,7 +276,7 @@ fn no_route_shows_or_changes_what_a_rule_or_a_token_keeps_from_its_caller() {
 }
 
 #[test]
-fn no_tool_shows_or_changes_what_a_rule_or_a_token_keeps_from_its_caller() {
+fn no_tool_shows_or_changes_what_a_rule_or_token_withholds() {
     let world = World::new();
     let ruled = world.ruled(rules());
     let before = world.protected();
@@ -300,16 +300,16 @@ fn no_tool_shows_or_changes_what_a_rule_or_a_token_keeps_from_its_caller() {
     assert!(asked > 200, "{asked}");
 }
 
-/// How many bytes the files of the default thread have.
+/// Returns the total size of the files of the default thread, in bytes.
 fn held(world: &World) -> u64 {
     let tree = send(&world.open, &world.admin, "POST", "/v1/tree", r#"{"path": "/", "limit": 10000}"#).json();
     tree["entries"].as_array().unwrap().iter().filter_map(|entry| entry["size_bytes"].as_u64()).sum()
 }
 
 #[test]
-fn no_route_fills_a_thread_past_its_quota() {
+fn no_route_grows_a_thread_beyond_its_quota() {
     const BYTES_MAX: u64 = 2_000;
-    // The three directories of the thread, and one that a copy makes.
+    // The three directories of the thread, and one that a copy creates.
     const LIMIT: u64 = BYTES_MAX + 4 * QuotaLimits::DIRECTORY_BYTES;
     let world = World::new();
     // The past holds more than the quota leaves room for.

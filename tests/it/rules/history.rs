@@ -1,4 +1,4 @@
-//! The history of a thread is no way around a rule or a quota: restores, merges, forks, differences and looks back.
+//! A thread's history cannot bypass a rule or a quota: restores, merges, forks, diffs and past states.
 
 use std::sync::Arc;
 use treehold::backend::{OverlayApplyOptions, OverlayDiffOptions};
@@ -30,7 +30,7 @@ fn deny(operations: impl Into<Operations>, pattern: &str) -> Rule {
     Rule::deny(operations, [pattern]).unwrap()
 }
 
-/// A workspace without rules, in which a thread has a past.
+/// Creates a thread with a past, in a workspace without rules.
 async fn past(store: &Arc<MemoryStore>) -> (Session, Checkpoint) {
     let session = on(store).build().session(scope("main")).await.unwrap();
     for (file, text) in [("/secret/s", "old secret\n"), ("/locked/l", "old lock\n"), ("/open/a", "old\n")] {
@@ -77,7 +77,7 @@ async fn restore_is_refused_where_a_rule_denies_writes() {
 }
 
 #[tokio::test]
-async fn restore_is_refused_where_a_removal_is_denied_and_in_a_tree_that_takes_no_changes() {
+async fn restore_is_refused_where_a_rule_denies_deletes_and_in_a_read_only_tree() {
     let store = Arc::default();
     let session = on(&store).build().session(scope("main")).await.unwrap();
     let empty = session.checkpoint(PutOptions::new()).await.unwrap();
@@ -92,9 +92,9 @@ async fn restore_is_refused_where_a_removal_is_denied_and_in_a_tree_that_takes_n
     ruled(&store, vec![deny(OpKind::Delete, "/other")]).delete_thread(&scope("main")).await.unwrap();
 }
 
-/// A dry run of it returned what a hidden file holds.
+/// Regression: a dry run returned the content of a hidden file.
 #[tokio::test]
-async fn merge_is_refused_where_it_is_about_a_hidden_or_protected_path() {
+async fn merge_is_refused_if_it_involves_a_hidden_or_protected_path() {
     for strategy in [None, Some(MergeStrategy::Theirs), Some(MergeStrategy::Union)] {
         for (file, rules) in [
             ("/secret/s", vec![deny(Operations::ALL, "/secret")]),
@@ -125,7 +125,7 @@ async fn merge_is_refused_where_it_is_about_a_hidden_or_protected_path() {
 }
 
 #[tokio::test]
-async fn conflict_in_a_file_that_may_not_be_read_is_told_without_its_lines() {
+async fn conflict_in_unreadable_file_is_reported_without_its_lines() {
     let store = Arc::default();
     let (session, _) = past(&store).await;
     session.fork(At::Latest, "other", &PutOptions::new()).await.unwrap();
@@ -143,7 +143,7 @@ async fn conflict_in_a_file_that_may_not_be_read_is_told_without_its_lines() {
 }
 
 #[tokio::test]
-async fn conflict_counts_beneath_it_only_what_may_be_seen() {
+async fn conflict_counts_only_visible_paths_beneath_it() {
     let store = Arc::default();
     let session = on(&store).build().session(scope("main")).await.unwrap();
     for file in ["/d/a", "/d/b", "/d/hidden"] {
@@ -167,9 +167,9 @@ async fn conflict_counts_beneath_it_only_what_may_be_seen() {
     }
 }
 
-/// They filled 792,001 bytes under a quota of 100,000.
+/// Regression: they stored 792,001 bytes under a quota of 100,000.
 #[tokio::test]
-async fn restore_merge_and_fork_keep_to_a_quota() {
+async fn restore_merge_and_fork_obey_a_quota() {
     for limits in
         [QuotaLimits::new().with_bytes_max(1_000), QuotaLimits::new().with_files_max(3), QuotaLimits::new().with_file_bytes_max(100)]
     {
@@ -209,7 +209,7 @@ async fn restore_merge_and_fork_keep_to_a_quota() {
             assert_eq!(whole(&*session.backend()).await, [("/a".to_owned(), "small".to_owned())]);
             session.backend().write("/b", "fits").await.unwrap();
         }
-        // What makes it smaller is always allowed.
+        // Shrinking is always allowed.
         let large = on(&store).build().session(scope("large")).await.unwrap();
         large.backend().delete("/0").await.unwrap();
         large.save().await.unwrap();
@@ -219,7 +219,7 @@ async fn restore_merge_and_fork_keep_to_a_quota() {
 }
 
 #[tokio::test]
-async fn fork_of_an_old_checkpoint_brings_back_nothing_that_is_protected() {
+async fn fork_of_an_old_checkpoint_cannot_bring_back_protected_files() {
     let store = Arc::default();
     let (_, old) = past(&store).await;
     for rules in [vec![deny(Operations::WRITE, "/locked")], vec![deny(Operations::ALL, "/secret")]] {
@@ -244,7 +244,7 @@ async fn fork_of_an_old_checkpoint_brings_back_nothing_that_is_protected() {
 }
 
 #[tokio::test]
-async fn difference_names_no_hidden_path_and_fills_its_pages() {
+async fn diff_omits_hidden_paths_and_fills_its_pages() {
     let store = Arc::default();
     let (session, old) = past(&store).await;
     let checkpointer = on(&store).build().checkpointer().unwrap().clone();
@@ -267,7 +267,7 @@ async fn difference_names_no_hidden_path_and_fills_its_pages() {
 }
 
 #[tokio::test]
-async fn look_back_is_kept_to_the_rules() {
+async fn past_states_obey_the_rules() {
     let store = Arc::default();
     let (session, old) = past(&store).await;
     let limited = ruled(&store, vec![deny(Operations::ALL, "/secret")]).session(scope("main")).await.unwrap();
@@ -275,7 +275,7 @@ async fn look_back_is_kept_to_the_rules() {
     assert_eq!(then.read_text("/open/a").await.unwrap(), "old\n");
     assert_eq!(then.read_text("/secret/s").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(session.history(old.id.into()).await.unwrap().read_text("/secret/s").await.unwrap(), "old secret\n");
-    // How much there is tells of what is hidden.
+    // Sizes would reveal something about hidden files.
     let told = limited.shown(old.clone()).await.unwrap();
     assert_eq!((told.entries, told.size_bytes, told.id), (0, 0, old.id));
     assert_eq!(session.shown(old.clone()).await.unwrap(), old);
@@ -283,7 +283,7 @@ async fn look_back_is_kept_to_the_rules() {
 }
 
 #[tokio::test]
-async fn overlay_is_applied_and_dropped_only_as_the_tree_around_allows() {
+async fn overlay_is_applied_and_dropped_only_as_the_surrounding_tree_allows() {
     let lower = Arc::new(StateBackend::new());
     let upper = Arc::new(StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["overlay"]).unwrap()));
     let overlay = OverlayBackend::new(lower.clone(), upper);

@@ -1,4 +1,4 @@
-//! A link is no way around a rule: every operation, at every place a link can stand, within a mount and from mount to mount.
+//! A link cannot bypass a rule: every operation, with a link at every possible place, within a mount and between mounts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use treehold::layer::{Effect, Operations, Permissions, Rule};
 use treehold::ops::{ApplyOptions, Change, Edit, GlobOptions, GrepOptions, LsOptions, OpKind, ReadOptions, SearchOptions, WriteMode};
 use treehold::{Backend, BackendExt, CompositeBackend, ErrorKind, FilesystemBackend, StateBackend, VfsPath, VfsPathBuf};
 
-/// What only the protected files hold.
+/// Text that only the protected files contain.
 const SECRET: &str = "xyzzysecret";
 
 fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).unwrap()
 }
 
-/// A directory of the host with protected files and links to them, mounted at `/workspace` beside two other mounts.
+/// A host directory with protected files and links to them, mounted at `/workspace` beside two other mounts.
 struct Host {
     directory: TempDir,
     other: TempDir,
@@ -51,7 +51,7 @@ impl Host {
         builder.route("/other", open(&self.other)).unwrap().route("/notes", self.notes.clone()).unwrap().build().unwrap()
     }
 
-    /// Everything that the mounts hold: files by their content, links by what they name.
+    /// Returns everything in the mounts: files with their content, links with their targets.
     async fn dump(&self) -> BTreeMap<PathBuf, String> {
         let mut all = BTreeMap::new();
         for root in [self.directory.path(), self.other.path()] {
@@ -63,7 +63,7 @@ impl Host {
         all
     }
 
-    /// What the protected directory holds.
+    /// Returns the content of the protected directory.
     fn protected(&self) -> BTreeMap<PathBuf, String> {
         let mut all = BTreeMap::new();
         dump(&self.directory.path().join("secret"), &mut all);
@@ -86,7 +86,7 @@ fn dump(directory: &Path, all: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
-/// Where links stand, and what they name: a file, a directory, another link, nothing yet.
+/// The links and their targets: a file, a directory, another link, a missing file.
 const LINKS: [(&str, &str); 6] = [
     ("ok/file_link", "../secret/s"),
     ("ok/directory_link", "../secret"),
@@ -96,7 +96,7 @@ const LINKS: [(&str, &str); 6] = [
     ("ok/dangling_directory", "../secret/new_directory"),
 ];
 
-/// The paths that lead to what is protected, or would.
+/// The paths that lead to protected files, or would.
 const THROUGH: [&str; 8] = [
     "/workspace/ok/file_link",
     "/workspace/ok/directory_link",
@@ -108,7 +108,7 @@ const THROUGH: [&str; 8] = [
     "/workspace/ok/dangling_directory/new",
 ];
 
-/// The rules that protect `/workspace/secret`, in each way that there is to say so.
+/// The rules that protect `/workspace/secret`, in each way to express it.
 fn protections() -> Vec<(&'static str, Vec<Rule>, Effect)> {
     let own = [path("/workspace/ok"), path("/other"), path("/notes")];
     vec![
@@ -121,7 +121,7 @@ fn write(at: &VfsPath, mode: WriteMode) -> Change {
     Change::Write { path: at.to_owned(), content: "overwritten".into(), mode }
 }
 
-/// The batches that ask an operation of a path, in every way that it can be asked. A new operation has to be added here.
+/// Returns the batches that apply an operation to a path, in every possible way. A new operation must be added here.
 fn batches(kind: OpKind, at: &VfsPath) -> Vec<Vec<Change>> {
     let sources = ["/workspace/ok/file", "/workspace/ok/plain", "/other/source", "/notes/source"].map(path);
     let targets = ["/workspace/ok/taken", "/other/taken", "/notes/taken"].map(path);
@@ -141,7 +141,7 @@ fn batches(kind: OpKind, at: &VfsPath) -> Vec<Vec<Change>> {
         OpKind::Delete => [true, false].map(|recursive| vec![Change::Delete { path: at.to_owned(), recursive, expect: None }]).into(),
         OpKind::Rename => pairs().map(|(from, to, overwrite)| vec![Change::Rename { from, to, overwrite }]).collect(),
         OpKind::Copy => pairs().map(|(from, to, overwrite)| vec![Change::Copy { from, to, overwrite }]).collect(),
-        // A batch that first brings the link to another place, and then goes through it there.
+        // A batch that first moves the link to another place, and then goes through it there.
         OpKind::Apply => {
             let moved = path("/workspace/ok/moved");
             let there = |from: &VfsPath| moved.concat(at.strip_prefix(from).unwrap_or(VfsPath::ROOT));
@@ -173,7 +173,7 @@ fn batches(kind: OpKind, at: &VfsPath) -> Vec<Vec<Change>> {
     }
 }
 
-/// Asks an operation that reads of a path and returns all that it answers.
+/// Runs a reading operation on a path, and returns its whole answer.
 async fn look(tree: &dyn Backend, kind: OpKind, at: &VfsPath) -> Option<String> {
     Some(match kind {
         OpKind::Stat => format!("{:?}", tree.stat(at).await),
@@ -194,7 +194,7 @@ async fn look(tree: &dyn Backend, kind: OpKind, at: &VfsPath) -> Option<String> 
 }
 
 #[tokio::test]
-async fn a_link_is_no_way_around_a_rule_in_any_operation() {
+async fn link_cannot_bypass_a_rule_in_any_operation() {
     let mut asked = 0;
     for (protection, rules, default) in protections() {
         for kind in OpKind::ALL {
@@ -230,9 +230,9 @@ async fn a_link_is_no_way_around_a_rule_in_any_operation() {
     assert!(asked > 1_000, "{asked}");
 }
 
-/// It answered a conflict and had overwritten what the link names.
+/// Regression: it reported a conflict but had overwritten the target of the link.
 #[tokio::test]
-async fn a_move_from_another_mount_onto_a_link_is_refused_without_rules_too() {
+async fn move_from_another_mount_onto_a_link_is_refused_even_without_rules() {
     let host = Host::new().await;
     let (tree, before) = (host.tree(), host.dump().await);
     for target in ["/workspace/ok/file_link", "/workspace/ok/dangling", "/workspace/ok/directory_link"].map(path) {
@@ -251,23 +251,23 @@ async fn a_move_from_another_mount_onto_a_link_is_refused_without_rules_too() {
     assert!(!tree.apply_one(over).await.unwrap().created, "a file is replaced");
 }
 
-/// Swaps a file or directory for a link to what is protected, and back, as fast as it goes.
+/// Keeps swapping a file or directory for a link to protected content and back, as fast as possible.
 fn swapping(host: &Host, name: &'static str, target: &'static str, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     let at = |name: &str| host.directory.path().join("ok").join(name);
     let (place, aside, link) = (at(name), at(&format!("{name}.aside")), at(&format!("{name}.link")));
     std::os::unix::fs::symlink(target, &link).unwrap();
     std::thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
-            // A call that replaces what stands there may be in the way of either.
+            // A call that replaces the file may interfere with either.
             let _ = std::fs::rename(&place, &aside).and_then(|()| std::fs::rename(&link, &place));
             let _ = std::fs::rename(&place, &link).and_then(|()| std::fs::rename(&aside, &place));
         }
     })
 }
 
-/// The rule was asked about what stood there before.
+/// Regression: the rule was checked against what had been there before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_that_is_swapped_in_between_check_and_use_is_not_followed() {
+async fn link_swapped_in_between_check_and_use_is_not_followed() {
     for (protection, rules, default) in protections() {
         let host = Host::new().await;
         let tree = Permissions::new(rules, host.tree()).with_default(default);

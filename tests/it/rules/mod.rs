@@ -1,4 +1,4 @@
-//! Rules, limited tokens and quotas, asked about every operation and through every entry point.
+//! Rules, limited tokens and quotas, tested with every operation and through every entry point.
 
 #[cfg(feature = "cli")]
 pub(crate) mod commands;

@@ -1,4 +1,4 @@
-//! What the docs state of round trips and bytes, at the store.
+//! The round trips and bytes that the docs state, measured at the store.
 
 use super::watched::Watched;
 use super::{checkpointer, is_saved, scope, workspace, write};
@@ -6,7 +6,7 @@ use treehold::checkpoint::{At, Checkpointer, PutOptions};
 use treehold::ops::{GlobOptions, GrepOptions, LsOptions};
 use treehold::{Backend, BackendExt, StateBackend, ThreadDurability, VfsPath, VfsPathBuf};
 
-/// Saves a thread of files, each named by a number, with a content of its own.
+/// Saves a thread of `count` files, each named by its number and with different content.
 async fn saved(store: &Watched, count: usize, name: impl Fn(usize) -> String) {
     let tree = StateBackend::new();
     for number in 0..count {
@@ -24,9 +24,9 @@ async fn opened(store: &Watched) -> StateBackend {
     StateBackend::from_snapshot(&checkpointer(store).open(&scope("t"), At::Latest).await.unwrap().unwrap().state)
 }
 
-/// The peer reads every file of the thread on each turn.
+/// Regression: every file of the thread was read on each turn.
 #[tokio::test]
-async fn opening_a_thread_of_thousands_reads_one_file_alone() {
+async fn opening_a_thread_of_thousands_of_files_reads_only_one() {
     let store = Watched::default();
     saved(&store, 5_000, among_directories).await;
     let session = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
@@ -42,7 +42,7 @@ async fn opening_a_thread_of_thousands_reads_one_file_alone() {
 }
 
 #[tokio::test]
-async fn looking_at_a_checkpoint_and_listing_them_reads_no_tree() {
+async fn showing_and_listing_checkpoints_reads_no_tree() {
     let store = Watched::default();
     saved(&store, 2_000, among_directories).await;
     let checkpointer = checkpointer(&store);
@@ -56,7 +56,7 @@ async fn looking_at_a_checkpoint_and_listing_them_reads_no_tree() {
     assert!(seen.batches.iter().all(|bytes| *bytes < 1_024), "{:?}", seen.batches);
 }
 
-/// Edits files here and there, each with its checkpoint.
+/// Edits files at several places, each with a checkpoint.
 async fn edits_cost(count: usize, name: impl Fn(usize) -> String, bytes_max: usize) {
     let store = Watched::default();
     saved(&store, count, &name).await;
@@ -73,18 +73,18 @@ async fn edits_cost(count: usize, name: impl Fn(usize) -> String, bytes_max: usi
 }
 
 #[tokio::test]
-async fn one_edit_of_few_files_is_one_batch_of_its_content_and_little_more() {
+async fn edit_among_few_files_writes_one_small_batch() {
     edits_cost(100, among_directories, 4 << 10).await;
 }
 
 #[tokio::test]
-async fn one_edit_of_many_files_is_one_batch_of_its_content_and_little_more() {
+async fn edit_among_many_files_writes_one_small_batch() {
     edits_cost(10_000, among_directories, 4 << 10).await;
     edits_cost(10_000, |number| format!("/f{number}"), 4 << 10).await;
 }
 
 #[tokio::test]
-async fn one_edit_far_down_is_one_batch_of_its_content_and_little_more() {
+async fn edit_deep_in_the_tree_writes_one_small_batch() {
     let deep = |number: usize| {
         let directories: String = (0..12).map(|level| format!("/directory-{level}-{}", number % (level + 2))).collect();
         format!("{directories}/file-{number}.rs")
@@ -93,7 +93,7 @@ async fn one_edit_far_down_is_one_batch_of_its_content_and_little_more() {
 }
 
 #[tokio::test]
-async fn a_listing_among_many_reads_its_own_pages() {
+async fn listing_reads_only_its_own_pages() {
     let store = Watched::default();
     saved(&store, 5_000, among_directories).await;
     let tree = opened(&store).await;
@@ -110,7 +110,7 @@ async fn a_listing_among_many_reads_its_own_pages() {
 }
 
 #[tokio::test]
-async fn a_grep_over_a_saved_tree_reads_each_file_once_in_few_round_trips() {
+async fn grep_over_a_saved_tree_reads_each_file_once_in_few_round_trips() {
     let store = Watched::default();
     saved(&store, 2_000, among_directories).await;
     let tree = opened(&store).await;
@@ -126,7 +126,7 @@ async fn a_grep_over_a_saved_tree_reads_each_file_once_in_few_round_trips() {
 }
 
 #[tokio::test]
-async fn changes_of_a_tree_that_is_not_loaded_read_what_they_touch() {
+async fn changes_to_an_unloaded_tree_read_only_what_they_touch() {
     let store = Watched::default();
     saved(&store, 5_000, among_directories).await;
     let session = workspace(&store, ThreadDurability::Exit).session(scope("t")).await.unwrap();
@@ -134,7 +134,7 @@ async fn changes_of_a_tree_that_is_not_loaded_read_what_they_touch() {
     tree.edit(&among_directories(4_321), "content", "CONTENT").await.unwrap();
     let seen = store.seen();
     assert!(seen.rows.len() <= 8 && seen.rows_of("bodies") == 1, "{:?}", seen.rows);
-    // A recursive delete reads the pages at its edges, and counts the others by what is known of them.
+    // A recursive delete reads the pages at its edges, and counts the others from the metadata of their parents.
     assert_eq!(tree.delete_all("/src/d12").await.unwrap().entries, 105 - 2);
     let seen = store.seen();
     assert!(seen.rows.len() <= 20 && seen.rows_of("bodies") == 0, "{:?}", seen.rows);

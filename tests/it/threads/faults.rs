@@ -1,4 +1,4 @@
-//! A commit that fails before or after its effect, at every place: the last acknowledged state opens, old or new, never half.
+//! A commit fails before or after its effect, at every place: the last acknowledged state opens, old or new, never a mixture.
 
 use super::watched::{FAULTS, Fault, Watched};
 use super::{checkpointer, found, is_saved, scope, workspace, write};
@@ -21,7 +21,7 @@ async fn read(state: &StateSnapshot) -> Files {
 }
 
 #[tokio::test]
-async fn a_session_goes_on_over_every_fault_of_its_saves() {
+async fn session_continues_after_every_fault_of_its_saves() {
     for fault in FAULTS {
         for (skipped, count) in (0..8).flat_map(|skipped| [1, 2, 7].map(|count| (skipped, count))) {
             for reads_fail in [false, true] {
@@ -64,9 +64,9 @@ async fn a_session_goes_on_over_every_fault_of_its_saves() {
     }
 }
 
-/// More saves failed than were remembered, and the one that had taken effect was taken for another's.
+/// Regression: more saves failed than were remembered, and the one that had taken effect was taken for another writer's.
 #[tokio::test]
-async fn a_save_that_took_effect_is_the_sessions_own_after_many_that_did_not() {
+async fn effective_save_is_recognised_after_many_failed_ones() {
     let store = Watched::default();
     let session = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
     assert!(is_saved(&session, write("/a", "0")).await);
@@ -85,7 +85,7 @@ async fn a_save_that_took_effect_is_the_sessions_own_after_many_that_did_not() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_read_is_never_an_empty_thread() {
+async fn unreadable_store_is_never_an_empty_thread() {
     let store = Watched::default();
     let session = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
     for number in 0..60 {
@@ -93,7 +93,7 @@ async fn a_store_that_cannot_be_read_is_never_an_empty_thread() {
     }
     session.close().await.unwrap();
     let path = VfsPathBuf::parse("/d1/f4").unwrap();
-    // Wherever on its way to the answer the store fails.
+    // The store fails at each step on the way to the answer.
     for skipped in 0..4 {
         let mut failed = 0;
         for operation in 0..7 {
@@ -133,7 +133,7 @@ async fn a_store_that_cannot_be_read_is_never_an_empty_thread() {
     assert_eq!(checkpointer.threads(&scope("t"), None, 9).await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// What is done to a thread with a history, and then counted.
+/// Runs an operation on a thread with a history.
 async fn act(checkpointer: &dyn Checkpointer, operation: usize) -> treehold::Result<()> {
     let listed = checkpointer.list(&scope("t"), &ListOptions::new()).await?.checkpoints;
     match operation {
@@ -156,7 +156,7 @@ async fn act(checkpointer: &dyn Checkpointer, operation: usize) -> treehold::Res
 }
 
 #[tokio::test]
-async fn whatever_fails_half_way_every_checkpoint_that_is_listed_opens() {
+async fn every_listed_checkpoint_opens_after_any_fault() {
     for (operation, fault, skipped) in (0..7)
         .flat_map(|operation| FAULTS.map(|fault| (operation, fault)))
         .flat_map(|(operation, fault)| [(operation, fault, 0), (operation, fault, 1), (operation, fault, 2), (operation, fault, 3)])
@@ -188,7 +188,7 @@ async fn whatever_fails_half_way_every_checkpoint_that_is_listed_opens() {
                 }
             }
         }
-        // What is left over is swept, and nothing else.
+        // A sweep removes the leftovers, and nothing else.
         keeper.sweep(&scope("t"), false).await.unwrap_or_else(|error| panic!("{case}: {error:?}"));
         assert_eq!(keeper.sweep(&scope("t"), false).await.unwrap().bodies, 0);
         for thread in ["t", "u"] {

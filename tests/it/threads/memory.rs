@@ -1,4 +1,4 @@
-//! The memory of sessions: what one thread writes, every other is told in its next turn.
+//! The memory of sessions: every other thread sees in its next turn what one thread wrote.
 
 use super::{scope, write};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ async fn told(session: &Session) -> String {
 }
 
 #[tokio::test]
-async fn an_old_thread_is_told_what_another_wrote_a_moment_ago() {
+async fn open_thread_reads_what_another_thread_just_wrote() {
     let workspace = workspace();
     let old = workspace.session(scope("old")).await.unwrap();
     assert!(told(&old).await.contains("There is no memory yet. What is worth keeping goes into /memories/AGENTS.md"));
@@ -28,7 +28,7 @@ async fn an_old_thread_is_told_what_another_wrote_a_moment_ago() {
     let replaced = new.call(Memory::str_replace("/memories/AGENTS.md", "green", "blue").into()).await;
     assert!(!replaced.is_error, "{}", replaced.text);
     assert!(told(&old).await.contains("The colour is blue."));
-    // Removed and made again with what it held first: a version is not reused.
+    // Remove it and create it again with its first content: a version is not reused.
     assert!(!new.call(Memory::delete("/memories/AGENTS.md").into()).await.is_error);
     assert!(!told(&old).await.contains("The colour"));
     assert!(!new.call(Memory::create("/memories/AGENTS.md", "The colour is green.\n").into()).await.is_error);
@@ -36,7 +36,7 @@ async fn an_old_thread_is_told_what_another_wrote_a_moment_ago() {
 }
 
 #[tokio::test]
-async fn state_that_is_memory_is_that_of_the_thread_after_a_restore_too() {
+async fn memory_in_the_state_follows_a_restore() {
     let store = super::watched::Watched::default();
     let workspace = super::workspace(&store, treehold::ThreadDurability::Step);
     let session = workspace.session(scope("t")).await.unwrap();
@@ -53,7 +53,7 @@ async fn state_that_is_memory_is_that_of_the_thread_after_a_restore_too() {
 }
 
 #[tokio::test]
-async fn the_workspace_says_which_files_and_how_much() {
+async fn workspace_sets_the_memory_files_and_budget() {
     let settings = MemorySettings::new()
         .with_sources([VfsPathBuf::parse("/style.md").unwrap()])
         .with_prompt(PromptOptions::new().with_guidance("Guide.").with_tokens_max(100));
@@ -68,7 +68,7 @@ async fn the_workspace_says_which_files_and_how_much() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_not_told() {
+async fn unreadable_memory_is_not_shown() {
     use treehold::layer::{Operations, Permissions, Rule};
     let rules = vec![Rule::deny(Operations::READ, &["/private.md".to_owned()]).unwrap()];
     let workspace = Workspace::builder().layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree))).build();

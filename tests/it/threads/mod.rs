@@ -1,4 +1,4 @@
-//! Threads as sessions keep them: what they cost, what a fault leaves of them, and what others see when.
+//! Threads in sessions: their costs, the effects of faults, and when others see changes.
 
 mod costs;
 mod faults;
@@ -28,7 +28,7 @@ fn write(path: &str, content: &str) -> ToolCall {
     ToolCall::from_json("write_file", json!({"path": path, "content": content})).unwrap()
 }
 
-/// Makes a call, and tells whether its change is saved.
+/// Makes a call. Returns whether its change is saved.
 async fn is_saved(session: &Session, call: ToolCall) -> bool {
     let output = session.call(call).await;
     assert_eq!(output.is_error, output.unsaved, "the change is made: {}", output.text);
@@ -36,7 +36,7 @@ async fn is_saved(session: &Session, call: ToolCall) -> bool {
     !output.unsaved
 }
 
-/// Reads a file as another process finds it now; none when there is none.
+/// Reads a file as another process finds it now; `None` if it does not exist.
 async fn found(store: &Watched, thread: &str, path: &str) -> Option<String> {
     let opened = checkpointer(&store.quiet()).open(&scope(thread), At::Latest).await.unwrap()?;
     match opened.state.exists(path).await.unwrap() {

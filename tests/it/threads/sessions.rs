@@ -1,4 +1,4 @@
-//! When others see what a session did, and what becomes of idle ones.
+//! When a session's changes become visible to others, and what happens to idle sessions.
 
 use super::watched::{Fault, Watched};
 use super::{checkpointer, found, is_saved, scope, workspace, write};
@@ -13,7 +13,7 @@ async fn made(store: &Watched, thread: &str) -> Vec<CheckpointId> {
 }
 
 #[tokio::test]
-async fn sync_is_seen_by_others_after_each_change() {
+async fn sync_changes_are_visible_to_others_after_each_change() {
     let store = Watched::default();
     let session = workspace(&store, ThreadDurability::Sync).session(scope("t")).await.unwrap();
     session.backend().write("/a", "one").await.unwrap();
@@ -33,7 +33,7 @@ async fn sync_is_seen_by_others_after_each_change() {
 }
 
 #[tokio::test]
-async fn step_is_seen_by_others_after_each_call_or_batch() {
+async fn step_changes_are_visible_to_others_after_each_call_or_batch() {
     let store = Watched::default();
     let session = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
     session.backend().write("/a", "one").await.unwrap();
@@ -61,7 +61,7 @@ async fn step_is_seen_by_others_after_each_call_or_batch() {
 }
 
 #[tokio::test]
-async fn exit_is_seen_by_others_when_the_session_closes() {
+async fn exit_changes_are_visible_to_others_after_close() {
     let store = Watched::default();
     let workspace = workspace(&store, ThreadDurability::Exit);
     let session = workspace.session(scope("t")).await.unwrap();
@@ -78,7 +78,7 @@ async fn exit_is_seen_by_others_when_the_session_closes() {
 }
 
 #[tokio::test]
-async fn idle_threads_leave_memory_saved_and_are_opened_again() {
+async fn idle_threads_are_saved_unloaded_and_opened_again() {
     let store = Watched::default();
     let workspace =
         Workspace::builder().checkpointer(checkpointer(&store)).durability(ThreadDurability::Exit).threads_bytes_max(200 << 10).build();
@@ -99,7 +99,7 @@ async fn idle_threads_leave_memory_saved_and_are_opened_again() {
         assert_eq!(session.backend().read_text("/a").await.unwrap(), format!("{number} ").repeat(6_000));
     }
     assert_eq!(store.seen().rows_of("bodies"), saved, "those that were put down are read again");
-    // What cannot be saved stays in memory.
+    // A state that cannot be saved stays in memory.
     for (number, session) in sessions.iter().enumerate() {
         session.backend().write("/b", format!("{number}").repeat(10_000)).await.unwrap();
     }
@@ -115,9 +115,9 @@ async fn idle_threads_leave_memory_saved_and_are_opened_again() {
     }
 }
 
-/// A change between the save and the replacement of the state was answered, and then gone.
+/// Regression: a change between the save and the replacement of the state was acknowledged and then lost.
 #[tokio::test]
-async fn a_change_beside_a_restore_is_not_lost() {
+async fn change_concurrent_with_a_restore_is_not_lost() {
     let store = Watched::default();
     let workspace = workspace(&store, ThreadDurability::Step);
     let session = workspace.session(scope("t")).await.unwrap();
@@ -142,7 +142,7 @@ async fn a_change_beside_a_restore_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_dropped_restore_is_finished() {
+async fn dropped_restore_still_completes() {
     let store = Watched::default();
     let session = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
     assert!(is_saved(&session, write("/a", "one")).await);
@@ -160,9 +160,9 @@ async fn a_dropped_restore_is_finished() {
     assert_eq!(found(&store, "t", "/a").await.as_deref(), Some("one"));
 }
 
-/// A session that lost a race saves its state aside, though what it came from is pruned and swept by then.
+/// A session that lost a race saves its state as another thread, even if its base checkpoint has been pruned and swept.
 #[tokio::test]
-async fn a_state_is_saved_aside_whole_though_its_checkpoint_is_gone() {
+async fn state_is_set_aside_completely_after_its_checkpoint_was_pruned() {
     let store = Watched::default();
     let session = workspace(&store, ThreadDurability::Step).session(scope("t")).await.unwrap();
     for number in 0..100 {

@@ -1,4 +1,4 @@
-//! A store that counts what is read and written, and fails when told to.
+//! A store that records reads and writes, and fails on request.
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -25,14 +25,14 @@ pub(crate) enum Fault {
 
 pub(crate) const FAULTS: [Fault; 2] = [Fault::Before, Fault::After];
 
-/// What was asked of the store.
+/// The recorded calls.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// How often it was asked to read.
+    /// The number of read calls.
     pub(crate) reads: usize,
     /// The rows read, by the kind of their namespace.
     pub(crate) rows: Vec<String>,
-    /// The bytes of keys, metas and values of each batch.
+    /// The bytes of keys, metadata and values in each batch.
     pub(crate) batches: Vec<usize>,
     /// The contents written.
     pub(crate) bodies: usize,
@@ -47,7 +47,7 @@ impl Seen {
 
 #[derive(Default)]
 struct Plan {
-    /// How many commits succeed before some fail, how many of those there are, and how.
+    /// How many commits succeed before some fail, how many fail, and how.
     commits: Option<(usize, usize, Fault)>,
     /// How many reads succeed before all fail.
     reads: Option<usize>,
@@ -62,32 +62,32 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Returns what was asked since the last time.
+    /// Returns the calls since the last time.
     pub(crate) fn seen(&self) -> Seen {
         std::mem::take(&mut self.seen.lock())
     }
 
-    /// Returns the same rows, which are neither watched nor fail.
+    /// Returns a store on the same rows that neither records nor fails.
     pub(crate) fn quiet(&self) -> Self {
         Self { inner: self.inner.clone(), ..Self::default() }
     }
 
-    /// Lets `count` commits fail after the next `skipped`.
+    /// Makes `count` commits fail after the next `skipped`.
     pub(crate) fn fail_commits(&self, skipped: usize, count: usize, fault: Fault) {
         self.plan.lock().commits = Some((skipped, count, fault));
     }
 
-    /// Lets all reads fail after the next `skipped`.
+    /// Makes all reads fail after the next `skipped`.
     pub(crate) fn fail_reads(&self, skipped: usize) {
         self.plan.lock().reads = Some(skipped);
     }
 
-    /// Lets nothing fail any more.
+    /// Stops all failures.
     pub(crate) fn heal(&self) {
         *self.plan.lock() = Plan::default();
     }
 
-    /// Does something, once, when the next commit is asked for and before it is done.
+    /// Runs an action once, before the next commit is made.
     pub(crate) fn before_commit<F: Future<Output = ()> + Send + 'static>(&self, act: impl FnOnce() -> F + Send + 'static) {
         self.plan.lock().before_commit = Some(Box::new(|| Box::pin(act())));
     }
