@@ -135,7 +135,7 @@ impl Stop {
     /// Runs work on this thread. [`advance`] ends it once the flag is set.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the work was ended early; by then nobody reads the error.
+    /// [`Unavailable`](ErrorKind::Unavailable) when the work was ended early. The caller is gone by then, so nobody reads the error.
     pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         // Unwind safety holds: ended work returns an error, so nothing reads the state that it left behind.
         let done = catch_unwind(AssertUnwindSafe(|| self.helping(work)));

@@ -191,8 +191,8 @@ impl Workspace {
     /// Opens the tree of a scope with the state at a checkpoint, read-only. The other mounts show their current files.
     ///
     /// # Errors
-    /// Those of [`Workspace::session`] and [`HistoryBackend::open`]; [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace that
-    /// keeps no threads.
+    /// The errors of [`Workspace::session`] and [`HistoryBackend::open`]; [`Unsupported`](crate::ErrorKind::Unsupported) in a workspace
+    /// that saves no threads.
     pub async fn tree_at(&self, scope: &Scope, at: At) -> Result<Arc<dyn Backend>> {
         let live = self.live(scope)?;
         let history = HistoryBackend::open(&**live.checkpointer()?, scope, at).await?;
@@ -503,7 +503,7 @@ impl WorkspaceBuilder {
     /// Mounts one backend for all sessions.
     ///
     /// # Errors
-    /// As [`WorkspaceBuilder::mount`].
+    /// Those of [`WorkspaceBuilder::mount`].
     pub fn backend(self, path: impl AsRef<str>, backend: Arc<dyn Backend>) -> Result<Self> {
         self.mount(path, move |_| Ok(backend.clone()))
     }

@@ -128,7 +128,7 @@ impl CallNotes {
     }
 }
 
-/// The facts that the audit log records about a call, independent of its answer.
+/// The facts that the audit log records about a call, whether or not it is a [`ToolCall`].
 struct Called<'a> {
     tool: &'a str,
     /// The arguments without file contents.

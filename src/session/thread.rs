@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 /// An upper bound on the memory that a change takes besides its content, for the budget.
 const CHANGE_BYTES: u64 = 512;
 
-/// The approximate memory that an open saved tree takes, for the budget.
+/// The most memory that a read of a saved tree is assumed to leave behind, for the budget.
 const LOOK_BYTES: u64 = 4 << 10;
 
 /// How many checkpoints with an unknown outcome are remembered.

@@ -37,8 +37,8 @@ struct Side {
     admin: String,
 }
 
-/// Starts two servers on trees with the same content: on one the caller has a token for `paths`, on the other a token for everything within
-/// an equivalent rule.
+/// Starts two servers on trees with the same content: on one the caller's token is limited to `paths`, on the other the caller has all
+/// rights within an equivalent rule.
 fn sides(paths: &[&str], files: &[String]) -> [Side; 2] {
     let own: Vec<VfsPathBuf> = paths.iter().map(|path| VfsPathBuf::parse(path).unwrap()).collect();
     let rules = vec![Rule::within(Operations::ALL, &own).unwrap(), Rule::deny(Operations::ALL, ["/"]).unwrap()];
