@@ -24,7 +24,7 @@ pub struct HistoryBackend {
 impl HistoryBackend {
     /// Opens a checkpoint of the scope's thread.
     ///
-    /// Cost: one round trip.
+    /// Cost: one round trip for the latest checkpoint, two for an id.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when the thread has no such checkpoint, and the errors of the store.

@@ -77,7 +77,7 @@ pub trait Checkpointer: Send + Sync + fmt::Display + fmt::Debug {
 
     /// Returns a checkpoint, or `None` if the thread does not have it.
     ///
-    /// Cost: one round trip.
+    /// Cost: one round trip for the latest checkpoint, two for an id.
     async fn get(&self, scope: &Scope, at: At) -> Result<Option<Saved>>;
 
     /// Makes a checkpoint that reads already show durable, and returns it; `None` if the thread does not have it.
@@ -90,12 +90,13 @@ pub trait Checkpointer: Send + Sync + fmt::Display + fmt::Debug {
 
     /// Returns a checkpoint with its state, or `None` if the thread does not have it. The state loads only what is accessed.
     ///
-    /// Cost: one round trip.
+    /// Cost: one round trip for the latest checkpoint, two for an id.
     async fn open(&self, scope: &Scope, at: At) -> Result<Option<Opened>>;
 
     /// Returns a page of the thread's checkpoints, newest first.
     ///
-    /// Cost: one round trip per page. A filter by label or metadata reads every checkpoint of the requested time range.
+    /// Cost: one round trip for every 500 checkpoints read. A filter by label or metadata reads every checkpoint of the requested time
+    /// range.
     async fn list(&self, scope: &Scope, options: &ListOptions) -> Result<CheckpointPage>;
 
     /// Restores a checkpoint's state as a new head with the same tree, so that nothing is lost.

@@ -13,7 +13,7 @@ const PREFIX_CHARS_MIN: usize = 4;
 /// `latest` is the newest; `latest~2` or `~2` is the second before it. Any other name is an id, else a label (the newest checkpoint with
 /// it), else the prefix of exactly one id.
 ///
-/// Cost: one round trip for `latest` and an id, a listing for the others.
+/// Cost: one round trip for `latest`, two for an id, a listing for the others.
 ///
 /// # Errors
 /// [`NotFound`](ErrorKind::NotFound) when the name matches no checkpoint of the thread, [`Ambiguous`](ErrorKind::Ambiguous) for a prefix of
