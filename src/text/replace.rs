@@ -46,6 +46,11 @@ const EDIT_ALONE_BYTES: usize = 1 << 10;
 /// [`TooLarge`](ErrorKind::TooLarge) if a replacement would grow the content over [`EDITED_BYTES_MAX`], or if the edits exceed
 /// [`EDIT_WORK_BYTES_MAX`].
 pub fn edit(content: &[u8], edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
+    edit_up_to(content, edits, EDITED_BYTES_MAX)
+}
+
+/// [`edit`] with another limit than [`EDITED_BYTES_MAX`].
+fn edit_up_to(content: &[u8], edits: &[Edit], edited_bytes_max: usize) -> Result<(Vec<u8>, usize)> {
     if edits.is_empty() {
         return Err(Error::invalid_argument("no edit was given; name at least one text to replace"));
     }
@@ -68,7 +73,7 @@ pub fn edit(content: &[u8], edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
         worked_bytes += current.len() as u64;
         // Say which of several edits failed, so that the caller can mend just that one.
         let label = if edits.len() == 1 { String::new() } else { format!("edit {} of {}: ", index + 1, edits.len()) };
-        let (next, count) = edit_once(&current, edit).map_err(|error| {
+        let (next, count) = edit_once(&current, edit, edited_bytes_max).map_err(|error| {
             let message = format!("{label}{}", error.message());
             error.with_message(message)
         })?;
@@ -110,7 +115,7 @@ fn cost_bytes(size_bytes: usize, edits: &[Edit]) -> u64 {
     cost
 }
 
-fn edit_once(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
+fn edit_once(content: &[u8], edit: &Edit, edited_bytes_max: usize) -> Result<(Vec<u8>, usize)> {
     if edit.old.is_empty() {
         return Err(Error::invalid_argument("the text to replace is empty; name the text, or write the whole file"));
     }
@@ -125,11 +130,11 @@ fn edit_once(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
     let too_large = || {
         Error::new(
             ErrorKind::TooLarge,
-            format!("{count} replacements would make the file larger than {EDITED_BYTES_MAX} bytes; replace fewer or with less"),
+            format!("{count} replacements would make the file larger than {edited_bytes_max} bytes; replace fewer or with less"),
         )
     };
     // A few bytes can request huge results, so compute the minimum size before building anything.
-    let size_max = EDITED_BYTES_MAX.max(content.len());
+    let size_max = edited_bytes_max.max(content.len());
     let kept_min = content.len().saturating_sub(count.saturating_mul(edit.old.len() + replacement.replaced_endings));
     let size_min = count.checked_mul(replacement.size_min()).and_then(|added| added.checked_add(kept_min));
     let size_min = size_min.filter(|size| *size <= size_max).ok_or_else(too_large)?;

@@ -37,10 +37,21 @@ fn edits_apply_in_order_and_fail_together() {
 
 #[test]
 fn edit_with_huge_result_is_rejected_before_it_is_built() {
-    let (content, new) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
-    assert_eq!(kind(edited(&content, &[Edit::all("a", new)])), Some(ErrorKind::TooLarge));
+    // Half a gigabyte from a few places: counting them is all that is done.
+    let new = "b".repeat(1 << 20);
+    assert_eq!(kind(edited(&"a".repeat(2 * EDITED_BYTES_MAX >> 20), &[Edit::all("a", new)])), Some(ErrorKind::TooLarge));
+    // A lower limit shows the rest without a large content.
+    let up_to = |content: &str, edits: &[Edit], limit| edit_up_to(content.as_bytes(), edits, limit).map(|(bytes, _)| bytes.len());
+    let kind = |result: Result<usize>| result.map_err(|error| error.kind());
     let doubling = vec![Edit::all("a", "aa"); 40];
-    assert_eq!(kind(edited("aaaaaaaa", &doubling)), Some(ErrorKind::TooLarge));
+    assert_eq!(kind(up_to("aaaaaaaa", &doubling, 1 << 10)), Err(ErrorKind::TooLarge));
+    assert_eq!(kind(up_to("aaaaaaaa", &doubling[..7], 1 << 10)), Ok(1 << 10));
+    assert_eq!(kind(up_to("aaaaaaaa", &doubling[..1], 16)), Ok(16));
+    assert_eq!(kind(up_to("aaaaaaaa", &doubling[..1], 15)), Err(ErrorKind::TooLarge));
+    // The least size fits, and the endings in force make it more.
+    let lines = Edit::all("a", "\n\n\n\n");
+    assert_eq!(kind(up_to("aa\r\n", &[lines.clone()], 17)), Err(ErrorKind::TooLarge));
+    assert_eq!(kind(up_to("aa\r\n", &[lines], 18)), Ok(18));
 }
 
 #[test]
