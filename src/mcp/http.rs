@@ -5,10 +5,12 @@
 //! for anybody else it does not exist. Streams and sessions end when their caller is no longer authorized.
 //!
 //! As the protocol requires ([DNS rebinding](https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#security-warning)),
-//! requests are refused if they name two hosts or a host that is not allowed, or come from a web page whose origin is not allowed.
+//! requests are refused if they name a host that is not allowed, or come from a web page whose origin is not allowed; so are requests that
+//! repeat a header that is no list, such as `Host` (`single.rs`).
 //! [`HttpLimits::cors`] answers the preflight requests of browsers.
 
 use super::sessions::{Owner, Sessions};
+use super::single::check_single;
 use super::{McpCaller, McpServer, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shares::{Shares, User};
@@ -211,21 +213,10 @@ struct Gate {
     sessions_max: usize,
 }
 
-/// Returns whether a request names at most one host ([RFC 9112, section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)). Given
-/// several, a proxy may choose a different one than this server.
-pub(crate) fn names_one_host(request: &Request) -> bool {
-    let mut hosts = request.headers().get_all(header::HOST).iter();
-    match (hosts.next(), hosts.next(), request.uri().authority()) {
-        (_, Some(_), _) => false,
-        (Some(host), None, Some(authority)) => host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()),
-        (_, None, _) => true,
-    }
-}
-
 /// Restricts requests to sessions of their caller, and refuses a handshake beyond the user's limit of sessions.
 async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
-    if !names_one_host(&request) {
-        return (StatusCode::BAD_REQUEST, "Bad Request: the request names its host more than once; send one `Host` header").into_response();
+    if let Err(fault) = check_single(&request) {
+        return (StatusCode::BAD_REQUEST, format!("Bad Request: {fault}")).into_response();
     }
     let owner = Owner::of(request.extensions().get::<McpCaller>());
     let standing = request.extensions().get::<Standing>().cloned();
@@ -371,6 +362,20 @@ mod tests {
             let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("an answer");
             let text = String::from_utf8_lossy(&bytes);
             assert_eq!(text.contains("more than once"), is_refused, "{uri} {hosts:?}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn request_that_repeats_a_header_that_is_no_list_is_refused_by_the_service_alone() {
+        let server = McpServer::new(crate::workspace::Workspace::builder().build(), crate::mcp::McpOptions::default());
+        let (service, _end) = server.http_service(HttpLimits::default());
+        for (name, is_refused) in [("authorization", true), ("mcp-session-id", true), ("mcp-param-path", true), ("accept", false)] {
+            let request = Request::post("/mcp").header(header::HOST, "localhost").header(name, "a").header(name, "b");
+            let request = request.body(Body::from("{}")).expect("a request");
+            let response: Response = axum::handler::Handler::call(service.clone(), request, ()).await;
+            let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("an answer");
+            let text = String::from_utf8_lossy(&bytes);
+            assert_eq!(text.contains("more than once"), is_refused, "{name}: {text}");
         }
     }
 

@@ -38,6 +38,8 @@ mod reference;
 mod resources;
 #[cfg(feature = "serve")]
 mod sessions;
+#[cfg(feature = "serve")]
+mod single;
 mod skills;
 mod stdio;
 mod subscriptions;
@@ -49,10 +51,10 @@ pub use caller::McpCaller;
 pub(crate) use caller::{REMEMBERED_FOR, Standing};
 pub(crate) use consent::Consents;
 #[cfg(feature = "serve")]
-pub(crate) use http::names_one_host;
-#[cfg(feature = "serve")]
 pub use http::{HttpLimits, HttpService};
 pub use profile::McpTools;
+#[cfg(feature = "serve")]
+pub(crate) use single::check_single;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{Entry, EntryKind};

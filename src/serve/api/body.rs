@@ -183,11 +183,13 @@ struct Digested {
 
 impl Digested {
     fn of(headers: &HeaderMap) -> Result<Self> {
-        let given = match headers.get("content-digest") {
+        let mut lines = headers.get_all("content-digest").iter().peekable();
+        let given = match lines.peek() {
             None => None,
-            Some(given) => {
-                let text = given.to_str().unwrap_or_default();
-                let own = text.split(',').map(str::trim).find(|part| part.starts_with("sha-256="));
+            Some(_) => {
+                // Of a key that is there twice the last one counts (RFC 9651, section 3.2).
+                let parts = lines.flat_map(|line| line.to_str().unwrap_or_default().split(','));
+                let own = parts.map(str::trim).filter(|part| part.starts_with("sha-256=")).last();
                 let message = "the header `Content-Digest` has no `sha-256`; add it, or leave the header out";
                 Some(own.ok_or_else(|| Error::invalid_argument(message).without_effect())?.to_owned())
             }

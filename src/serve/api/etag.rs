@@ -19,15 +19,16 @@ pub(super) enum Tags {
 
 impl Tags {
     /// Parses `If-Match` or `If-None-Match`. Returns `None` without the header. A weak tag never equals a strong one, so it counts only if
-    /// `weak` selects weak comparison.
+    /// `weak` selects weak comparison. Several lines are one list, of which `*` cannot be a part.
     pub(super) fn of(headers: &HeaderMap, name: &HeaderName, weak: bool) -> Result<Option<Self>> {
         let mut versions = Vec::new();
         let mut met = false;
+        let is_only = headers.get_all(name).iter().nth(1).is_none();
         for value in headers.get_all(name) {
             met = true;
             let invalid = || Error::invalid_argument(format!("the header `{name}` is no list of entity tags; write `\"TAG\"` or `*`"));
             let text = value.to_str().map_err(|_| invalid())?.trim();
-            if text == "*" {
+            if text == "*" && is_only {
                 return Ok(Some(Self::Any));
             }
             for tag in text.split(',') {
@@ -97,6 +98,20 @@ mod tests {
         for text in ["1f", "\"1f", "", "\"a\" \"b"] {
             let headers = HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static(text))]);
             assert!(Tags::of(&headers, &header::IF_MATCH, false).is_err(), "{text}");
+        }
+    }
+
+    /// With `*` in one line and a tag in another, the one that came first decided.
+    #[test]
+    fn lines_of_tags_are_one_list_without_any() {
+        let of = |lines: &[&'static str]| {
+            let headers = HeaderMap::from_iter(lines.iter().map(|line| (header::IF_MATCH, HeaderValue::from_static(line))));
+            Tags::of(&headers, &header::IF_MATCH, false).map_err(|error| error.kind())
+        };
+        let both = Tags::Versions(vec![Version::new(1), Version::new(2)]);
+        assert_eq!(of(&["\"1\"", "\"2\""]), Ok(Some(both)));
+        for lines in [["*", "\"1\""], ["\"1\"", "*"], ["*", "*"]] {
+            assert_eq!(of(&lines), Err(crate::error::ErrorKind::InvalidArgument), "{lines:?}");
         }
     }
 }

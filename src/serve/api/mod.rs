@@ -28,7 +28,7 @@ use super::caller::{Caller, Doorkeeper, admit};
 use super::connection::is_health;
 use super::metrics::{self, Metrics};
 use crate::error::{Error, ErrorKind, Result};
-use crate::mcp::{HttpLimits, names_one_host};
+use crate::mcp::{HttpLimits, check_single};
 use crate::shared::Shared;
 use crate::shares::{Shares, User};
 use crate::store::Store;
@@ -270,9 +270,8 @@ async fn one_of_its_user(State(api): State<Arc<Api>>, Extension(caller): Extensi
 /// this address must not act on behalf of its visitor.
 async fn from_this_house(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
-    if !names_one_host(&request) {
-        let message = "the request names its host more than once; send one `Host` header";
-        return problem::response(&Error::invalid_argument(message).without_effect());
+    if let Err(fault) = check_single(&request) {
+        return problem::response(&Error::invalid_argument(fault).without_effect());
     }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or_else(|| request.uri().authority().map(|at| at.as_str()));
     let known = host.is_some_and(|host| api.limits.http.hosts.iter().any(|own| own == host || own.as_str() == without_port(host)));

@@ -30,8 +30,8 @@ pub(super) async fn show(headers: HeaderMap) -> Response {
         let known = known.trim().trim_start_matches("W/").trim_matches('"');
         known == "*" || known.split('-').next() == Some(tag)
     };
-    let is_known =
-        headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok()).is_some_and(|known| known.split(',').any(is_own));
+    let mut lines = headers.get_all(header::IF_NONE_MATCH).iter();
+    let is_known = lines.any(|known| known.to_str().is_ok_and(|known| known.split(',').any(is_own)));
     let mut response = if is_known { Response::new(Body::empty()) } else { sent(bytes, "application/json") };
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;

@@ -85,6 +85,10 @@ fn digests_are_checked_and_returned() {
     let digest = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
     assert_eq!(served.send("PUT", "/v1/fs/a", &[("content-digest", digest)], b"hello").status, 201);
     assert_eq!(served.send("PUT", "/v1/fs/a", &[("content-digest", digest)], b"hullo").code(), "invalid_argument");
+    // The header is a list, which may come in several lines: of another algorithm only the first was read.
+    let lines = [("content-digest", "md5=:AA==:"), ("content-digest", digest)];
+    assert_eq!(served.send("PUT", "/v1/fs/a", &lines, b"hullo").code(), "invalid_argument");
+    assert_eq!(served.send("PUT", "/v1/fs/a", &lines, b"hello").status, 200);
     let got = served.send("GET", "/v1/fs/a", &[("want-content-digest", "sha-256=1")], b"");
     assert_eq!(got.header("content-digest").as_deref(), Some(digest));
 }

@@ -2,6 +2,7 @@
 
 use super::Served;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -81,6 +82,50 @@ fn malformed_heads_are_refused() {
     let line = raw(&served, format!("BREW /v1/ls HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes());
     assert!(line.contains("405"), "{line}");
     assert_eq!(served.get("/v1/nothing").code(), "no_such_route");
+}
+
+/// Of two `Authorization` headers the first decided, and a proxy in front may go by the last.
+#[test]
+fn header_that_is_no_list_is_refused_if_it_comes_twice() {
+    const LISTS: [&str; 2] = ["if-match", "if-none-match"];
+    let served = Served::start();
+    let host = served.base.trim_start_matches("http://").to_owned();
+    let described: Value = served.get("/openapi.json").json();
+    let operations = described["paths"].as_object().unwrap().values().flat_map(|methods| methods.as_object().unwrap().values());
+    let parameters = operations.flat_map(|operation| operation["parameters"].as_array().into_iter().flatten());
+    let named = parameters.filter(|parameter| parameter["in"] == "header").map(|header| header["name"].as_str().unwrap().to_lowercase());
+    let beside = ["authorization", "content-length", "content-type", "host", "if-range", "mcp-method", "mcp-name", "mcp-protocol-version"];
+    let beside = beside.into_iter().chain(["mcp-session-id", "origin", "traceparent"]).map(str::to_owned);
+    let headers: BTreeSet<String> = named.chain(beside).collect();
+    for known in ["idempotency-key", "if-match", "last-event-id", "range", "treehold-thread"] {
+        assert!(headers.contains(known), "{headers:?}");
+    }
+    let head = |path: &str, lines: &str| {
+        let host = if lines.contains("host: ") { String::new() } else { format!("host: {host}\r\n") };
+        raw(&served, format!("GET {path} HTTP/1.1\r\n{host}connection: close\r\n{lines}\r\n").as_bytes())
+    };
+    for name in &headers {
+        let values = match &**name {
+            "authorization" => ["Bearer 0123456789abcdef", "Bearer fedcba9876543210"],
+            "content-length" => ["0", "1"],
+            "content-type" => ["application/json", "text/plain"],
+            "host" => [&*host, "evil.example"],
+            "if-match" | "if-none-match" | "if-range" => ["\"1\"", "\"2\""],
+            "range" => ["bytes=0-1", "bytes=2-3"],
+            _ => ["a", "b"],
+        };
+        for path in ["/v1/ls", "/v1/fs/none", "/mcp", "/metrics", "/livez", "/openapi.json", "/nowhere"] {
+            for values in [values, [values[0], values[0]]] {
+                // One length said twice is folded before it gets here (RFC 9112, section 6.3).
+                if name == "content-length" && values[0] == values[1] {
+                    continue;
+                }
+                let lines = values.map(|value| format!("{name}: {value}\r\n")).concat();
+                let line = head(path, &lines);
+                assert_eq!(line.contains(" 400 "), !LISTS.contains(&&**name), "{name}: {values:?} at {path}: {line}");
+            }
+        }
+    }
 }
 
 #[test]
