@@ -23,6 +23,7 @@ mod history;
 mod migrate_store;
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 mod once;
+mod once_server;
 mod open;
 mod open_store;
 mod overlay;

@@ -3,6 +3,7 @@
 use super::migrate_store::former_file;
 #[cfg(any(feature = "sled", feature = "sqlite"))]
 use super::once::open_once;
+use super::once_server::open_server_once;
 use super::url::{StoreUrl, from_variable, without_password};
 use super::{Config, StoreConfig, check};
 use crate::error::{AtHost, Error, ErrorKind, Result};
@@ -202,9 +203,9 @@ impl Engine {
                 }
                 blocking(file, open_sqlite).await
             }
-            Self::Postgres(url) => open_postgres(url).await,
-            Self::Mysql(url) => open_mysql(url).await,
-            Self::Redis(url) => open_redis(url).await,
+            Self::Postgres(url) => open_server_once(url, open_postgres(url)).await,
+            Self::Mysql(url) => open_server_once(url, open_mysql(url)).await,
+            Self::Redis(url) => open_server_once(url, open_redis(url)).await,
         }
     }
 

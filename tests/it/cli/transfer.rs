@@ -81,6 +81,42 @@ fn invalid_copy_is_refused_with_a_reason() {
     home.run(&["store", "copy", "default", "default", "--onto"], 2);
 }
 
+#[test]
+fn store_is_not_copied_onto_itself_by_another_spelling() {
+    for engine in ["sled", "sqlite"] {
+        let home = Home::new();
+        let place = home.work().join("real/store");
+        std::fs::create_dir(home.work().join("real")).unwrap();
+        home.put("treehold.toml", configuration(&format!("{engine}:{}", place.display())));
+        home.ok(&["write", "/memories/a", "kept\n"]);
+        let mut spellings = vec!["default".to_owned()];
+        let mut add = |path: &str| spellings.push(format!("{engine}:{path}"));
+        add(place.to_str().unwrap());
+        add("real/store");
+        add("./real/../real/./store");
+        if engine == "sled" {
+            add("real/store/");
+        }
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink("real", home.work().join("directory")).unwrap();
+            std::os::unix::fs::symlink("real/store", home.work().join("link")).unwrap();
+            add("directory/store");
+            add("link");
+        }
+        for from in &spellings {
+            for to in &spellings {
+                let told = home.error(&["store", "copy", from, to, "--onto"], 2);
+                assert!(told.contains("are one store"), "{from} onto {to}: {told}");
+                let told = home.error(&["store", "copy", from, to], 4);
+                assert!(told.contains("is not empty"), "{from} to {to}: {told}");
+            }
+        }
+        assert_eq!(home.ok(&["cat", "/memories/a"]), "kept\n", "{engine}");
+        home.ok(&["store", "verify"]);
+    }
+}
+
 /// A trigger stops the writer forever within a batch, and it is killed there.
 #[tokio::test]
 async fn killed_copy_resumes_where_it_stopped() {

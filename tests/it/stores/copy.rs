@@ -122,6 +122,67 @@ async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
     }
 }
 
+/// Spellings of one URL share one opening of the store, and a store is not copied onto itself by whatever spelling.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+async fn check_spellings(same: [String; 3], apart: String) {
+    use treehold::config::{OpenStoreOptions, open_store};
+    let open = async |url: &str| open_store(url, &OpenStoreOptions::new()).await.unwrap();
+    let first = open(&same[0]).await;
+    first.commit(Batch::new().put(&space("a"), "k", "v")).await.unwrap();
+    let before = rows(&*first).await;
+    for url in &same {
+        assert!(std::sync::Arc::ptr_eq(&first, &open(url).await), "{url}");
+    }
+    let second = open(&apart).await;
+    assert!(!std::sync::Arc::ptr_eq(&first, &second), "other settings are another opening");
+    for target in [&first, &second] {
+        assert_eq!(refused(&*first, &**target).await.kind(), ErrorKind::AlreadyExists);
+        let error = copy(&*first, &**target, &CopyOptions::new().with_onto(true), |_| {}).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("are one store"), "{error}");
+    }
+    assert_eq!(rows(&*first).await, before);
+}
+
+/// Returns a URL with further parameters.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+fn with_parameters(url: &str, parameters: &str) -> String {
+    format!("{url}{}{parameters}", if url.contains('?') { '&' } else { '?' })
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
+async fn mysql_store_is_one_by_every_spelling_of_its_url() {
+    let database = crate::servers::mysql::database().await;
+    let of = |parameters: &str| with_parameters(&database.url, parameters);
+    let alias = of("timeout=9&prefix=p%5F").replacen("mysql://", "mariadb://", 1);
+    check_spellings([of("prefix=p_&timeout=9"), of("timeout=9&prefix=p_"), alias], of("prefix=p_&timeout=8")).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+async fn postgres_store_is_one_by_every_spelling_of_its_url() {
+    let schema = crate::servers::postgres::schema().await;
+    let of = |parameters: &str| with_parameters(&schema.url, &parameters.replace("{s}", &schema.name.replace(' ', "%20")));
+    let alias = of("connections_max=3&schema={s}").replacen("postgres://", "postgresql://", 1);
+    let same = [of("schema={s}&connections_max=3"), of("connections_max=3&schema={s}"), alias];
+    check_spellings(same, of("schema={s}&connections_max=2")).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+#[ignore = "needs Redis: run scripts/servers.sh"]
+async fn redis_store_is_one_by_every_spelling_of_its_url() {
+    let prefix = crate::servers::redis::prefix().await;
+    let server = prefix.url.split('?').next().unwrap().trim_end_matches("/0").trim_end_matches('/');
+    let of = |server: &str| format!("{server}?prefix={}", prefix.name);
+    let other =
+        if server.contains("127.0.0.1") { server.replace("127.0.0.1", "localhost") } else { server.replace("localhost", "127.0.0.1") };
+    check_spellings([of(server), of(&format!("{server}/0")), of(&format!("{server}/"))], of(&other)).await;
+}
+
 #[cfg(feature = "mysql")]
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]

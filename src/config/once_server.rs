@@ -1,0 +1,200 @@
+//! Stores on servers, each opened once per process for URLs that mean the same.
+//!
+//! A second opening would have its own connections, caches and grouping of commits. Two URLs share an opening if their normal forms
+//! are equal ([`server_key`]): the same engine, place, user, password and settings. Embedded stores are in `once.rs`.
+
+use crate::error::Result;
+use crate::store::Store;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Weak};
+use tokio::runtime;
+
+/// Locked while the store on a server is opened.
+type ServerSlot = Arc<tokio::sync::Mutex<Option<Weak<dyn Store>>>>;
+
+/// The normal form of the URL, hashed because it may hold a password, and the runtime: connections end with their runtime.
+type ServerKey = (blake3::Hash, runtime::Id);
+
+static SERVERS: LazyLock<Mutex<HashMap<ServerKey, ServerSlot>>> = LazyLock::new(Mutex::default);
+
+/// Returns the store on a server. Runs `open` unless this runtime has the store open under a URL with the same normal form.
+pub(super) async fn open_server_once(url: &str, open: impl Future<Output = Result<Arc<dyn Store>>>) -> Result<Arc<dyn Store>> {
+    let key = (blake3::hash(server_key(url).as_bytes()), runtime::Handle::current().id());
+    let slot = {
+        let mut all = SERVERS.lock();
+        // A slot that only the table references cannot be locked.
+        let is_open = |slot: &ServerSlot| slot.try_lock().is_ok_and(|opened| opened.as_ref().is_some_and(|store| store.strong_count() > 0));
+        all.retain(|_, slot| Arc::strong_count(slot) > 1 || is_open(slot));
+        all.entry(key).or_default().clone()
+    };
+    let mut opened = slot.lock().await;
+    if let Some(store) = opened.as_ref().and_then(Weak::upgrade) {
+        return Ok(store);
+    }
+    let store = open.await?;
+    *opened = Some(Arc::downgrade(&store));
+    Ok(store)
+}
+
+/// Returns the normal form of a server's URL: one name for schemes that mean the same, hosts in lower case and with their ports,
+/// characters that need no escape without one, parameters in order. A URL whose parts cannot be told apart for sure stays as it is, as
+/// two openings of one store are safe and one opening of two stores is not.
+fn server_key(url: &str) -> String {
+    normal(url).unwrap_or_else(|| url.to_owned())
+}
+
+fn normal(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (scheme, port) = match scheme {
+        "postgres" | "postgresql" => ("postgres", "5432"),
+        "mysql" | "mariadb" => ("mysql", "3306"),
+        "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => (scheme, "6379"),
+        _ => return None,
+    };
+    // Every engine reads escapes in the part with the user, and Redis in no other.
+    let unescaped = |text: &str| if scheme.starts_with("redis") { text.to_owned() } else { without_needless_escapes(text) };
+    // A password may hold any character where somebody did not escape it, and then engines differ in where it ends.
+    if rest.contains('#') || rest.matches('@').count() > 1 || rest.matches('?').count() > 1 {
+        return None;
+    }
+    let (server, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if query.contains('@') {
+        return None;
+    }
+    let (user, place) = match server.split_once('@') {
+        Some((user, _)) if user.contains('/') => return None,
+        Some((user, place)) => (format!("{}@", without_needless_escapes(user)), place),
+        None => (String::new(), server),
+    };
+    let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
+    let hosts: Vec<String> = hosts.split(',').map(|host| host_and_port(host, port)).collect();
+    // Redis numbers its databases; the first is used if none is named.
+    let path = if scheme.starts_with("redis") && path.is_empty() { "0".to_owned() } else { unescaped(path) };
+    let mut parameters: Vec<(&str, &str)> =
+        query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
+    // Of a name that is there twice, which one counts depends on the order.
+    parameters.sort_by_key(|(name, _)| *name);
+    let parameters: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", unescaped(value))).collect();
+    Some(format!("{scheme}://{user}{}/{path}?{}", hosts.join(","), parameters.join("&")))
+}
+
+/// Returns a host in lower case and with its port. An escaped one, such as the path of a socket, stays as it is.
+fn host_and_port(host: &str, default: &str) -> String {
+    if host.is_empty() || host.contains('%') {
+        return host.to_owned();
+    }
+    let host = host.to_ascii_lowercase();
+    let has_port = host.rsplit_once(':').is_some_and(|(name, _)| !host.starts_with('[') || name.ends_with(']'));
+    if has_port { host } else { format!("{host}:{default}") }
+}
+
+/// Decodes the escapes of characters that mean the same without one ([RFC 3986, section
+/// 6.2.2.2](https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2.2)).
+fn without_needless_escapes(text: &str) -> String {
+    let mut normal = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('%') {
+        normal.push_str(before);
+        let code = behind.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let Some(code) = code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
+            normal.push('%');
+            rest = behind;
+            continue;
+        };
+        match char::from(code) {
+            plain if plain.is_ascii_alphanumeric() || matches!(plain, '-' | '.' | '_' | '~') => normal.push(plain),
+            _ => normal.push_str(&format!("%{code:02X}")),
+        }
+        rest = &behind[2..];
+    }
+    normal + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn urls_that_mean_one_store_have_one_normal_form() {
+        for same in [
+            &[
+                "postgres://ada:pw@DB/x?schema=s&connections_max=4",
+                "postgresql://ada:pw@db:5432/x?connections_max=4&schema=s",
+                "postgres://%61da:p%77@db/x?&schema=%73&connections_max=4",
+            ][..],
+            &["mysql://h/d", "mariadb://h:3306/d", "mysql://H/d?"],
+            &["redis://h", "redis://h/", "redis://h:6379/0", "redis://H:6379?"],
+            &["redis+cluster://a,b:1", "redis+cluster://A:6379,b:1/0"],
+            &["redis://[::1]", "redis://[::1]:6379/0"],
+            &["postgres://%2Fvar%2Frun/x?a=1&b=2", "postgres://%2Fvar%2Frun/x?b=2&a=1"],
+        ] {
+            for url in same {
+                assert_eq!(server_key(url), server_key(same[0]), "{url}");
+            }
+        }
+    }
+
+    #[test]
+    fn urls_that_may_mean_two_stores_have_two_normal_forms() {
+        let all = [
+            "postgres://h/d",
+            "postgres://h/D",
+            "postgres://h:5433/d",
+            "postgres://h/d?schema=a",
+            "postgres://h/d?schema=b",
+            "postgres://h/d?schema=a&schema=b",
+            "postgres://h/d?schema=b&schema=a",
+            "postgres://h/d?connections_max=4",
+            "postgres://ada@h/d",
+            "postgres://ada:a%2Fb@h/d",
+            "postgres://ada:a/b@h/d",
+            "postgres://%2Fvar/d",
+            "postgres://%2FVAR/d",
+            "mysql://h/d",
+            "redis://h",
+            "rediss://h",
+            "redis+cluster://h",
+            "redis://h/1",
+            "redis://h?prefix=a",
+            "redis://h?prefix=%61",
+            "redis://:p@ss@h",
+            "redis://:p#@h",
+        ];
+        let keys: std::collections::HashSet<String> = all.iter().map(|url| server_key(url)).collect();
+        assert_eq!(keys.len(), all.len(), "{keys:?}");
+    }
+
+    #[tokio::test]
+    async fn server_is_opened_once_at_a_time_and_anew_once_it_is_closed_or_failed() {
+        let opened = AtomicUsize::new(0);
+        let open = async |url: &str| {
+            let open = async {
+                opened.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>)
+            };
+            open_server_once(url, open).await.expect("opened")
+        };
+        let (one, two) = tokio::join!(open("postgres://once/x?a=1&b=2"), open("postgresql://ONCE:5432/x?b=2&a=1"));
+        assert!(Arc::ptr_eq(&one, &two));
+        assert_eq!(opened.load(Ordering::Relaxed), 1);
+        let other = open("postgres://once/y").await;
+        assert!(!Arc::ptr_eq(&one, &other));
+        drop((one, two));
+        let anew = open("postgres://once/x?a=1&b=2").await;
+        assert_eq!(opened.load(Ordering::Relaxed), 3);
+        let failed = async { Err(crate::Error::unsupported("not today")) };
+        assert!(open_server_once("postgres://once/z", failed).await.is_err());
+        open("postgres://once/z").await;
+        // What is open in one runtime is not lent to another, as its connections end with the first.
+        let elsewhere = std::thread::spawn(|| {
+            let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
+            let open = async { Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>) };
+            runtime.block_on(open_server_once("postgres://once/x?a=1&b=2", open)).expect("opened")
+        });
+        assert!(!Arc::ptr_eq(&anew, &elsewhere.join().expect("opened")));
+    }
+}
