@@ -21,7 +21,8 @@ use std::ops::Bound;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Plan<'p> {
     Clear,
-    Drop(&'p VfsPath),
+    /// Drops the overlay's content at and beneath these paths, none of which lies beneath another.
+    Drop(&'p [&'p VfsPath]),
     /// The obstacles at these paths were removed from the lower tree, and nothing was put there yet.
     Restart(&'p [VfsPathBuf]),
     /// These differences are about to be written to the lower tree.
@@ -66,15 +67,19 @@ impl OverlayBackend {
         Ok(dropped)
     }
 
-    /// Drops the overlay's content at and beneath paths.
+    /// Drops the overlay's content at and beneath paths: all of it or, on an error, nothing.
     pub(super) async fn drop_each(&self, paths: &[&VfsPath]) -> Result<()> {
-        for path in paths {
-            if path.is_root() {
-                return Err(Error::invalid_argument("`/` is all of the overlay; name no path to discard all").at(path));
-            }
-            self.change_upper(Plan::Drop(path)).await?;
+        if let Some(root) = paths.iter().find(|path| path.is_root()) {
+            return Err(Error::invalid_argument("`/` is all of the overlay; name no path to discard all").at(*root));
         }
-        Ok(())
+        let mut uppermost: Vec<&VfsPath> = Vec::with_capacity(paths.len());
+        // What lies beneath a path follows it.
+        for path in paths.iter().copied().collect::<BTreeSet<_>>() {
+            if !uppermost.last().is_some_and(|above| path.starts_with(above)) {
+                uppermost.push(path);
+            }
+        }
+        self.change_upper(Plan::Drop(&uppermost)).await
     }
 
     /// Returns the changes that empty the upper tree.
@@ -150,24 +155,28 @@ impl OverlayBackend {
         Ok(changed.into_iter().map(write).collect())
     }
 
-    /// Returns the changes of the upper tree that let the lower one show at a path.
-    async fn dropped(&self, path: &VfsPath) -> Result<Vec<Change>> {
-        let look = self.look(path).await?;
+    /// Returns the changes of the upper tree that let the lower one show at paths, none of which lies beneath another. Reads the marks
+    /// once.
+    async fn dropped(&self, paths: &[&VfsPath]) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
-        if look.upper.is_some() {
-            changes.push(Change::Delete { path: tree_path(path), recursive: true, expect: None });
-        }
-        let mut marks = self.marks().await?;
-        marks.retain(|at, _| at.starts_with(path));
-        for at in marks.keys() {
-            changes.push(Change::Delete { path: mark_path(at), recursive: false, expect: None });
-        }
-        if look.beneath_a_file {
-            let message = format!("`{path}` lies beneath what the overlay made a file; discard that");
-            return Err(Error::invalid_argument(message).at(path));
-        }
-        if look.hidden_above {
-            self.restore(path, &mut changes).await?;
+        let marks = if paths.is_empty() { BTreeMap::new() } else { self.marks().await? };
+        for path in paths.iter().copied() {
+            work::step().await;
+            let look = self.look(path).await?;
+            if look.upper.is_some() {
+                changes.push(Change::Delete { path: tree_path(path), recursive: true, expect: None });
+            }
+            let following = marks.range::<VfsPath, _>((Bound::Included(path), Bound::Unbounded));
+            for (at, _) in following.take_while(|(at, _)| at.starts_with(path)) {
+                changes.push(Change::Delete { path: mark_path(at), recursive: false, expect: None });
+            }
+            if look.beneath_a_file {
+                let message = format!("`{path}` lies beneath what the overlay made a file; discard that");
+                return Err(Error::invalid_argument(message).at(path));
+            }
+            if look.hidden_above {
+                self.restore(path, &mut changes).await?;
+            }
         }
         Ok(changes)
     }
@@ -280,7 +289,7 @@ impl OverlayBackend {
             let turn = self.turn_version().await?;
             let planned = match plan {
                 Plan::Clear => self.cleared().await,
-                Plan::Drop(path) => self.dropped(path).await,
+                Plan::Drop(paths) => self.dropped(paths).await,
                 Plan::Restart(paths) => self.restarted(paths).await,
                 Plan::Claim(claims) => self.claimed(claims).await,
                 Plan::Tidy => self.tidied().await,

@@ -34,7 +34,9 @@ pub(super) struct OverlayTransaction<'b> {
     made_bytes: u64,
     pace: Pace,
     /// The marks that the batch leaves.
-    marks: BTreeMap<VfsPathBuf, Option<Mark>>,
+    marks: BTreeMap<VfsPathBuf, Mark>,
+    /// The paths whose marks in the upper tree the batch removes. Kept apart, so that removing a directory visits only existing marks.
+    unmarked: BTreeSet<VfsPathBuf>,
     /// The paths that have a mark in the upper tree.
     marked: HashSet<VfsPathBuf>,
     /// The lower tree's content beneath directories that are about to be removed.
@@ -86,6 +88,7 @@ impl<'b> OverlayTransaction<'b> {
             made_bytes: 0,
             pace: Pace::default(),
             marks: BTreeMap::new(),
+            unmarked: BTreeSet::new(),
             marked: HashSet::new(),
             surveys: HashMap::new(),
             writes: Vec::new(),
@@ -143,13 +146,11 @@ impl<'b> OverlayTransaction<'b> {
     fn write_marks(&mut self) {
         for (path, mark) in std::mem::take(&mut self.marks) {
             let place = mark_path(&path);
-            match mark.filter(Mark::is_needed) {
-                Some(mark) => {
-                    let content = mark.to_bytes(&path).into();
-                    self.write(Change::Write { path: place, content, mode: WriteMode::Overwrite });
-                }
-                None => self.write(Change::Delete { path: place, recursive: false, expect: None }),
-            }
+            let content = mark.to_bytes(&path).into();
+            self.write(Change::Write { path: place, content, mode: WriteMode::Overwrite });
+        }
+        for path in std::mem::take(&mut self.unmarked) {
+            self.write(Change::Delete { path: mark_path(&path), recursive: false, expect: None });
         }
     }
 
@@ -211,23 +212,26 @@ impl<'b> OverlayTransaction<'b> {
             .filter_map(|(path, pending)| pending.as_ref().map(|pending| (path, pending)))
     }
 
-    /// Returns the mark of a path after the changes so far.
-    fn mark_of(&self, path: &VfsPath) -> Option<Mark> {
-        match self.marks.get(path) {
-            Some(mark) => mark.clone(),
-            None if self.is_gone_above(path) => None,
-            None => self.facts.get(path).and_then(|fact| fact.mark.clone()),
+    /// Takes the mark of a path after the changes so far; the caller then calls [`Self::set_mark`]. A mark may list everything that was
+    /// beneath a directory, so it is not copied for each change.
+    fn take_mark(&mut self, path: &VfsPath) -> Mark {
+        match self.marks.remove(path) {
+            Some(mark) => mark,
+            None if self.unmarked.contains(path) || self.is_gone_above(path) => Mark::default(),
+            None => self.facts.get(path).and_then(|fact| fact.mark.clone()).unwrap_or_default(),
         }
     }
 
     /// Sets the mark of a path, or removes it.
     fn set_mark(&mut self, path: &VfsPath, mark: Mark) {
         if mark.is_needed() {
-            self.marks.insert(path.to_owned(), Some(mark));
-        } else if self.marked.contains(path) {
-            self.marks.insert(path.to_owned(), None);
+            self.unmarked.remove(path);
+            self.marks.insert(path.to_owned(), mark);
         } else {
             self.marks.remove(path);
+            if self.marked.contains(path) {
+                self.unmarked.insert(path.to_owned());
+            }
         }
     }
 
@@ -287,6 +291,7 @@ impl<'b> OverlayTransaction<'b> {
             if fact.look.upper.is_some() {
                 for path in self.marks_beneath(directory).await? {
                     if !self.marks.contains_key(&path)
+                        && !self.unmarked.contains(&path)
                         && let Some(mark) = self.overlay.mark(&path).await?
                     {
                         survey.fold(directory, &path, mark);
@@ -296,14 +301,9 @@ impl<'b> OverlayTransaction<'b> {
                 }
             }
         }
-        let pending: Vec<(VfsPathBuf, Option<Mark>)> = self
-            .marks
-            .range::<VfsPath, _>((Bound::Excluded(directory), Bound::Unbounded))
-            .take_while(|(path, _)| path.starts_with(directory))
-            .map(|(path, mark)| (path.clone(), mark.clone()))
-            .collect();
-        for (path, mark) in pending {
-            survey.fold(directory, &path, mark.unwrap_or_default());
+        let marks = self.marks.range::<VfsPath, _>((Bound::Excluded(directory), Bound::Unbounded));
+        for (path, mark) in marks.take_while(|(path, _)| path.starts_with(directory)) {
+            survey.fold(directory, path, mark.clone());
         }
         self.surveys.insert(directory.to_owned(), survey);
         Ok(())
@@ -474,21 +474,17 @@ impl TreeTransaction for OverlayTransaction<'_> {
     }
 
     fn put_file(&mut self, path: &VfsPath, content: Bytes, times: Times) -> NodeMark {
+        let Mark { base, created_at: marked_at, intents, .. } = self.take_mark(path);
         let stored = if self.is_gone(path) { None } else { self.facts.get(path).and_then(|fact| fact.look.shown()) };
         // If the row of the upper tree is replaced in place, it keeps its own time.
         let (replaced, own) = match (self.pending.get(path), stored) {
-            (Some(Some(Pending::File { node, .. })), _) => (node.times.created_at, self.mark_of(path).and_then(|mark| mark.created_at)),
+            (Some(Some(Pending::File { node, .. })), _) => (node.times.created_at, marked_at),
             (Some(_), _) | (None, None) => (None, None),
-            (None, Some(Shown::Upper(entry))) => {
-                let own = self.mark_of(path).and_then(|mark| mark.created_at);
-                (own.or(entry.created_at), own)
-            }
+            (None, Some(Shown::Upper(entry))) => (marked_at.or(entry.created_at), marked_at),
             (None, Some(Shown::Lower(entry))) => (entry.created_at, entry.created_at),
         };
-        let base = self.mark_of(path).and_then(|mark| mark.base);
         // A new file has no base, so that anything that appears in the lower tree later is recognised as another writer's.
         let base = base.or_else(|| self.base_at(path).filter(|base| *base != Base::Nothing && !self.pending.contains_key(path)));
-        let intents = self.mark_of(path).unwrap_or_default().intents;
         let mark = Mark { base, created_at: times.created_at.or(own), modified_at: times.modified_at, intents };
         let number = self.puts.len();
         self.puts.push(self.writes.len());
@@ -524,7 +520,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
         } else if let Some(parent) = path.parent() {
             self.write(Change::CreateDir { path: tree_path(parent) });
         }
-        let Mark { base, intents, .. } = self.mark_of(path).unwrap_or_default();
+        let Mark { base, intents, .. } = self.take_mark(path);
         let base = base.or_else(|| self.base_at(path));
         self.set_mark(path, Mark { intents, ..Mark::over(base) });
         self.pending.insert(path.to_owned(), None);
@@ -535,7 +531,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
         // Create the directory first if the upper tree lacks it, so that the delete succeeds and the mark's directory exists.
         self.write(Change::CreateDir { path: tree_path(path) });
         self.write(Change::Delete { path: tree_path(path), recursive: true, expect: None });
-        let mut mark = self.mark_of(path).unwrap_or_default();
+        let mut mark = self.take_mark(path);
         // A running apply may create the directory and its content in the lower tree. The mark hides that, and knows it as the overlay's
         // own.
         mark.intents.extend(survey.intents);
@@ -554,15 +550,23 @@ impl TreeTransaction for OverlayTransaction<'_> {
             None if !survey.beneath.is_empty() => Some(Base::Directory(survey.beneath)),
             other => other,
         };
-        let made = self.marks.range::<VfsPath, _>((Bound::Excluded(path), Bound::Unbounded));
-        let made: Vec<VfsPathBuf> = made.map(|(below, _)| below.clone()).take_while(|below| below.starts_with(path)).collect();
-        for below in made.into_iter().chain(survey.marks) {
+        for below in beneath(&self.marks, path).into_iter().chain(survey.marks) {
             self.set_mark(&below, Mark::default());
         }
         self.set_mark(path, Mark { intents: mark.intents, ..Mark::over(base) });
-        self.pending.retain(|pending, _| !pending.starts_with(path));
+        // Only what lies beneath is gone over: a batch may remove as many directories as it has changes.
+        self.pending.remove(path);
+        for below in beneath(&self.pending, path) {
+            self.pending.remove(&below);
+        }
         self.gone.insert(path.to_owned());
     }
+}
+
+/// Returns the paths beneath a directory. Cost: what lies beneath, as it follows the directory directly.
+fn beneath<T>(paths: &BTreeMap<VfsPathBuf, T>, directory: &VfsPath) -> Vec<VfsPathBuf> {
+    let following = paths.range::<VfsPath, _>((Bound::Excluded(directory), Bound::Unbounded)).map(|(path, _)| path);
+    following.take_while(|path| path.starts_with(directory)).cloned().collect()
 }
 
 fn file_node(entry: &Entry, version: impl Fn(Version) -> Version) -> FileNode {

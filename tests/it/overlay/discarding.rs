@@ -1,6 +1,8 @@
 //! Discarding changes.
 
 use super::*;
+use treehold::layer::{Layer, LayerName, Layered, Next, Reply};
+use treehold::ops::{Op, OpKind};
 
 #[tokio::test]
 async fn discard_shows_the_lower_tree_again() {
@@ -21,6 +23,80 @@ async fn discard_shows_the_lower_tree_again() {
     assert_eq!(whole(&overlay).await, whole(&*lower).await);
     assert_is_empty(&overlay).await;
     assert_eq!(overlay.discard(&[]).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn discarded_paths_may_lie_beneath_each_other_and_go_together_or_not_at_all() {
+    let (lower, overlay) = project().await;
+    overlay.delete_all("/src").await.unwrap();
+    overlay.write("/src/a/one.rs", "another\n").await.unwrap();
+    overlay.write("/docs", "a file").await.unwrap_err();
+    overlay.delete_all("/docs").await.unwrap();
+    overlay.write("/docs", "a file").await.unwrap();
+    let before = differences(&overlay).await;
+    let beneath_a_file = overlay.discard(&[path("/src"), path("/docs/guide.md")]).await.unwrap_err();
+    assert_eq!(beneath_a_file.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(overlay.discard(&[path("/src"), path("/")]).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(differences(&overlay).await, before, "nothing was discarded");
+    // Whichever of the two is named first.
+    for named in [["/src/a/one.rs", "/src"], ["/src", "/src/a/one.rs"]] {
+        overlay.delete_all("/src").await.unwrap();
+        overlay.discard(&named.map(path)).await.unwrap();
+        assert_eq!(differences(&overlay).await, ["~/docs", "-/docs/guide.md"]);
+    }
+    overlay.discard(&[path("/docs"), path("/docs/guide.md")]).await.unwrap();
+    assert_eq!(whole(&overlay).await, whole(&*lower).await);
+    assert_is_empty(&overlay).await;
+}
+
+/// Counts what is read of the upper tree.
+#[derive(Debug, Default)]
+struct Reads(AtomicUsize);
+
+#[async_trait::async_trait]
+impl Layer for Reads {
+    fn name(&self) -> LayerName {
+        LayerName::new("Reads")
+    }
+
+    async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> treehold::Result<T> {
+        self.0.fetch_add(usize::from(op.kind == OpKind::Read), Ordering::Relaxed);
+        next.run().await
+    }
+}
+
+/// Every dropped path read all marks: a thousand of them a million.
+#[tokio::test]
+async fn dropping_many_paths_reads_each_mark_a_fixed_number_of_times() {
+    let count = async |files: usize| {
+        let lower = Arc::new(StateBackend::new());
+        let paths: Vec<VfsPathBuf> = (0..files).map(|number| path(&format!("/d{}/{number}", number % 7))).collect();
+        for path in &paths {
+            lower.write(path.as_str(), "below").await.unwrap();
+        }
+        let reads = Arc::new(Reads::default());
+        let overlay = OverlayBackend::new(lower.clone(), Arc::new(Layered::new(reads.clone(), StateBackend::new())));
+        let changed = async || {
+            for path in &paths {
+                overlay.write(path.as_str(), "above").await.unwrap();
+            }
+            reads.0.swap(0, Ordering::Relaxed)
+        };
+        changed().await;
+        assert_eq!(overlay.discard(&paths).await.unwrap().len(), files);
+        let discarded = reads.0.swap(0, Ordering::Relaxed);
+        assert_is_empty(&overlay).await;
+        changed().await;
+        for path in &paths {
+            lower.write(path.as_str(), "below again").await.unwrap();
+        }
+        let options = OverlayApplyOptions::new().with_strategy(OverlayStrategy::Theirs);
+        reads.0.store(0, Ordering::Relaxed);
+        assert_eq!(overlay.apply_changes(&options).await.unwrap().dropped.len(), files);
+        (discarded, reads.0.swap(0, Ordering::Relaxed))
+    };
+    let (small, large) = (count(20).await, count(200).await);
+    assert!(large.0 <= 12 * small.0 && large.1 <= 12 * small.1, "discard and apply of 20 and of 200 files: {small:?} and {large:?}");
 }
 
 #[tokio::test]
