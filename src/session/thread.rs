@@ -450,7 +450,7 @@ impl LiveThread {
 
     async fn restore_now(&self, id: CheckpointId, save: PutOptions, notes: PutOptions, reviewer: Reviewer) -> Result<Checkpoint> {
         let checkpointer = self.checkpointer()?;
-        // The review runs while nothing changes, and may read the state; so open the state first.
+        // The review runs while nothing changes, and may read the state. Open the state first: opening takes the lock that is held by then.
         let state = self.state().await?;
         let _quiet = self.quiet().await;
         let mut kept = self.saved.lock().await;

@@ -218,7 +218,7 @@ impl OverlayBackend {
         let marks = self.marks().await?;
         let upper = absent(self.tree.tree("/", usize::MAX, usize::MAX - 1).await)?.unwrap_or_default().entries;
         let mut changes = Vec::new();
-        // The remaining marks, and those of them that hide a directory which still differs from the lower tree.
+        // The marks that stay, and those that are removed together with the upper content beneath them.
         let mut kept: BTreeSet<&VfsPath> = BTreeSet::new();
         let mut gone: BTreeSet<&VfsPath> = BTreeSet::new();
         let upper_directories: BTreeSet<&VfsPath> = upper.iter().filter(|entry| entry.is_directory()).map(|entry| &*entry.path).collect();

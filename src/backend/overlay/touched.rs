@@ -32,7 +32,7 @@ struct Names {
 
 impl Touched {
     /// Collects, as of one moment, what was changed at and beneath a directory that the lower tree shows. Returns `None` if the lower tree
-    /// does not show it, or if ignore files apply and the lower tree's differ from the merged tree's.
+    /// does not show it, if ignore files apply and the lower tree's differ from the merged tree's, or if over [`PATHS_MAX`] paths changed.
     pub(super) async fn beneath(overlay: &OverlayBackend, path: &VfsPath, wants_ignore_files: bool) -> Result<Option<Self>> {
         overlay.steady(|| Box::pin(Self::gather(overlay, path, wants_ignore_files))).await
     }
