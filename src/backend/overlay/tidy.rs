@@ -67,13 +67,13 @@ impl OverlayBackend {
         Ok(dropped)
     }
 
-    /// Drops the overlay's content at and beneath paths: all of it or, on an error, nothing.
+    /// Drops the overlay's content at and beneath paths, atomically.
     pub(super) async fn drop_each(&self, paths: &[&VfsPath]) -> Result<()> {
         if let Some(root) = paths.iter().find(|path| path.is_root()) {
             return Err(Error::invalid_argument("`/` is all of the overlay; name no path to discard all").at(*root));
         }
         let mut uppermost: Vec<&VfsPath> = Vec::with_capacity(paths.len());
-        // What lies beneath a path follows it.
+        // Paths beneath a path follow it directly.
         for path in paths.iter().copied().collect::<BTreeSet<_>>() {
             if !uppermost.last().is_some_and(|above| path.starts_with(above)) {
                 uppermost.push(path);

@@ -554,7 +554,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
             self.set_mark(&below, Mark::default());
         }
         self.set_mark(path, Mark { intents: mark.intents, ..Mark::over(base) });
-        // Only what lies beneath is gone over: a batch may remove as many directories as it has changes.
+        // Visit only what lies beneath: a batch may remove as many directories as it has changes.
         self.pending.remove(path);
         for below in beneath(&self.pending, path) {
             self.pending.remove(&below);
@@ -563,7 +563,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
     }
 }
 
-/// Returns the paths beneath a directory. Cost: what lies beneath, as it follows the directory directly.
+/// Returns the paths beneath a directory. Cost: grows with what lies beneath, because it follows the directory directly.
 fn beneath<T>(paths: &BTreeMap<VfsPathBuf, T>, directory: &VfsPath) -> Vec<VfsPathBuf> {
     let following = paths.range::<VfsPath, _>((Bound::Excluded(directory), Bound::Unbounded)).map(|(path, _)| path);
     following.take_while(|path| path.starts_with(directory)).cloned().collect()

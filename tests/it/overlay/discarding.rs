@@ -26,7 +26,7 @@ async fn discard_shows_the_lower_tree_again() {
 }
 
 #[tokio::test]
-async fn discarded_paths_may_lie_beneath_each_other_and_go_together_or_not_at_all() {
+async fn nested_paths_are_discarded_together_or_not_at_all() {
     let (lower, overlay) = project().await;
     overlay.delete_all("/src").await.unwrap();
     overlay.write("/src/a/one.rs", "another\n").await.unwrap();
@@ -38,7 +38,7 @@ async fn discarded_paths_may_lie_beneath_each_other_and_go_together_or_not_at_al
     assert_eq!(beneath_a_file.kind(), ErrorKind::InvalidArgument);
     assert_eq!(overlay.discard(&[path("/src"), path("/")]).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert_eq!(differences(&overlay).await, before, "nothing was discarded");
-    // Whichever of the two is named first.
+    // In either order.
     for named in [["/src/a/one.rs", "/src"], ["/src", "/src/a/one.rs"]] {
         overlay.delete_all("/src").await.unwrap();
         overlay.discard(&named.map(path)).await.unwrap();
@@ -49,7 +49,7 @@ async fn discarded_paths_may_lie_beneath_each_other_and_go_together_or_not_at_al
     assert_is_empty(&overlay).await;
 }
 
-/// Counts what is read of the upper tree.
+/// Counts reads of the upper tree.
 #[derive(Debug, Default)]
 struct Reads(AtomicUsize);
 
@@ -65,7 +65,7 @@ impl Layer for Reads {
     }
 }
 
-/// Every dropped path read all marks: a thousand of them a million.
+/// Regression: each dropped path read all marks, so a thousand paths read a million.
 #[tokio::test]
 async fn dropping_many_paths_reads_each_mark_a_fixed_number_of_times() {
     let count = async |files: usize| {
