@@ -1,7 +1,7 @@
-//! Stores on servers, each opened once per process for URLs that mean the same.
+//! Stores on servers, each opened once per process for all equivalent URLs.
 //!
-//! A second opening would have its own connections, caches and grouping of commits. Two URLs share an opening if their normal forms
-//! are equal ([`server_key`]): the same engine, place, user, password and settings. Embedded stores are in `once.rs`.
+//! A second opening would have its own connections, caches and commit batching. URLs share an opening if their normal forms
+//! ([`server_key`]) are equal: the same engine, host, database, user, password and parameters. Embedded stores are in `once.rs`.
 
 use crate::error::Result;
 use crate::store::Store;
@@ -10,15 +10,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 use tokio::runtime;
 
-/// Locked while the store on a server is opened.
+/// Locked while the store is opened.
 type ServerSlot = Arc<tokio::sync::Mutex<Option<Weak<dyn Store>>>>;
 
-/// The normal form of the URL, hashed because it may hold a password, and the runtime: connections end with their runtime.
+/// The hash of the normalized URL, which may contain a password, and the runtime, since connections end with their runtime.
 type ServerKey = (blake3::Hash, runtime::Id);
 
 static SERVERS: LazyLock<Mutex<HashMap<ServerKey, ServerSlot>>> = LazyLock::new(Mutex::default);
 
-/// Returns the store on a server. Runs `open` unless this runtime has the store open under a URL with the same normal form.
+/// Returns the store on a server. Runs `open` unless this runtime already has the store open under an equivalent URL.
 pub(super) async fn open_server_once(url: &str, open: impl Future<Output = Result<Arc<dyn Store>>>) -> Result<Arc<dyn Store>> {
     let key = (blake3::hash(server_key(url).as_bytes()), runtime::Handle::current().id());
     let slot = {
@@ -37,9 +37,9 @@ pub(super) async fn open_server_once(url: &str, open: impl Future<Output = Resul
     Ok(store)
 }
 
-/// Returns the normal form of a server's URL: one name for schemes that mean the same, hosts in lower case and with their ports,
-/// characters that need no escape without one, parameters in order. A URL whose parts cannot be told apart for sure stays as it is, as
-/// two openings of one store are safe and one opening of two stores is not.
+/// Normalizes the URL of a server: one name for equivalent schemes, hosts in lower case with their ports, no needless escapes, and
+/// parameters in order. A URL that cannot be parsed unambiguously stays unchanged: two openings of one store are safe, but one opening for
+/// two stores is not.
 fn server_key(url: &str) -> String {
     normal(url).unwrap_or_else(|| url.to_owned())
 }
@@ -52,9 +52,9 @@ fn normal(url: &str) -> Option<String> {
         "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => (scheme, "6379"),
         _ => return None,
     };
-    // Every engine reads escapes in the part with the user, and Redis in no other.
+    // All engines decode escapes in the user part; Redis decodes them nowhere else.
     let unescaped = |text: &str| if scheme.starts_with("redis") { text.to_owned() } else { without_needless_escapes(text) };
-    // A password may hold any character where somebody did not escape it, and then engines differ in where it ends.
+    // A password may contain unescaped characters, and engines differ in where it then ends.
     if rest.contains('#') || rest.matches('@').count() > 1 || rest.matches('?').count() > 1 {
         return None;
     }
@@ -73,13 +73,13 @@ fn normal(url: &str) -> Option<String> {
     let path = if scheme.starts_with("redis") && path.is_empty() { "0".to_owned() } else { unescaped(path) };
     let mut parameters: Vec<(&str, &str)> =
         query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
-    // Of a name that is there twice, which one counts depends on the order.
+    // The sort is stable: if a name occurs twice, the order determines which value counts.
     parameters.sort_by_key(|(name, _)| *name);
     let parameters: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={}", unescaped(value))).collect();
     Some(format!("{scheme}://{user}{}/{path}?{}", hosts.join(","), parameters.join("&")))
 }
 
-/// Returns a host in lower case and with its port. An escaped one, such as the path of a socket, stays as it is.
+/// Returns a host in lower case with its port. An escaped host, such as the path of a socket, stays unchanged.
 fn host_and_port(host: &str, default: &str) -> String {
     if host.is_empty() || host.contains('%') {
         return host.to_owned();
@@ -89,8 +89,8 @@ fn host_and_port(host: &str, default: &str) -> String {
     if has_port { host } else { format!("{host}:{default}") }
 }
 
-/// Decodes the escapes of characters that mean the same without one ([RFC 3986, section
-/// 6.2.2.2](https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2.2)).
+/// Decodes escapes of characters that need none
+/// ([RFC 3986, section 6.2.2.2](https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2.2)).
 fn without_needless_escapes(text: &str) -> String {
     let mut normal = String::with_capacity(text.len());
     let mut rest = text;
@@ -118,7 +118,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn urls_that_mean_one_store_have_one_normal_form() {
+    fn urls_of_one_store_have_one_normal_form() {
         for same in [
             &[
                 "postgres://ada:pw@DB/x?schema=s&connections_max=4",
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_that_may_mean_two_stores_have_two_normal_forms() {
+    fn urls_of_possibly_different_stores_have_different_normal_forms() {
         let all = [
             "postgres://h/d",
             "postgres://h/D",
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn server_is_opened_once_at_a_time_and_anew_once_it_is_closed_or_failed() {
+    async fn server_store_is_opened_once_and_reopened_after_close_or_failure() {
         let opened = AtomicUsize::new(0);
         let open = async |url: &str| {
             let open = async {
@@ -189,7 +189,7 @@ mod tests {
         let failed = async { Err(crate::Error::unsupported("not today")) };
         assert!(open_server_once("postgres://once/z", failed).await.is_err());
         open("postgres://once/z").await;
-        // What is open in one runtime is not lent to another, as its connections end with the first.
+        // Runtimes do not share an open store, since its connections end with the first runtime.
         let elsewhere = std::thread::spawn(|| {
             let runtime = runtime::Builder::new_current_thread().build().expect("a runtime");
             let open = async { Ok(Arc::new(MemoryStore::new()) as Arc<dyn Store>) };

@@ -5,9 +5,9 @@
 //! for anybody else it does not exist. Streams and sessions end when their caller is no longer authorized.
 //!
 //! As the protocol requires ([DNS rebinding](https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#security-warning)),
-//! requests are refused if they name a host that is not allowed, or come from a web page whose origin is not allowed; so are requests that
-//! repeat a header that is no list, such as `Host` (`single.rs`).
-//! [`HttpLimits::cors`] answers the preflight requests of browsers.
+//! requests are refused if they name a host that is not allowed, or come from a web page whose origin is not allowed. Requests that repeat
+//! a header that is not a list, such as `Host`, are also refused (`single.rs`). [`HttpLimits::cors`] answers the preflight requests of
+//! browsers.
 
 use super::sessions::{Owner, Sessions};
 use super::single::check_single;
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn request_that_repeats_a_header_that_is_no_list_is_refused_by_the_service_alone() {
+    async fn service_refuses_request_that_repeats_a_single_header() {
         let server = McpServer::new(crate::workspace::Workspace::builder().build(), crate::mcp::McpOptions::default());
         let (service, _end) = server.http_service(HttpLimits::default());
         for (name, is_refused) in [("authorization", true), ("mcp-session-id", true), ("mcp-param-path", true), ("accept", false)] {

@@ -1,14 +1,14 @@
-//! Headers that a request may bring once.
+//! Request headers that may occur only once.
 //!
-//! With two of them, a proxy may go by another one than this server: by another host, token, length or condition. So a request
-//! that repeats such a header is refused, whatever the two say. Headers that are lists may come in several lines
-//! ([RFC 9110, section 5.3](https://www.rfc-editor.org/rfc/rfc9110#section-5.3)): their readers take all lines.
+//! If such a header occurs twice, a proxy may use a different host, token, length or condition than this server. So the request is refused,
+//! even if the values are equal. Headers that are lists may have several lines
+//! ([RFC 9110, section 5.3](https://www.rfc-editor.org/rfc/rfc9110#section-5.3)), and their parsers read all of them.
 
 use crate::trace::TRACEPARENT;
 use axum::extract::Request;
 use axum::http::{HeaderName, header};
 
-/// Headers of a request that are no lists.
+/// Headers that are not lists.
 const SINGLE: [HeaderName; 12] = [
     header::AUTHORIZATION,
     header::CONTENT_LENGTH,
@@ -24,16 +24,16 @@ const SINGLE: [HeaderName; 12] = [
     HeaderName::from_static(TRACEPARENT),
 ];
 
-/// What the names of further headers begin with that are no lists: those of the protocol for models, and our own.
+/// Prefixes of further headers that are not lists: those of MCP and our own.
 const SINGLE_PREFIXES: [&str; 2] = ["mcp-", "treehold-"];
 
-/// Returns whether a request may bring a header only once.
+/// Returns whether a header may occur only once.
 fn is_single(name: &HeaderName) -> bool {
     SINGLE.contains(name) || SINGLE_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
-/// Checks that a request says once what it can say only once, its host included, which its target may name too
-/// ([RFC 9112, section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)). The fault is a message for the client.
+/// Checks that every such header occurs at most once, and that the target names no other host than `Host` ([RFC 9112, section
+/// 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)). The error is a message for the client.
 pub(crate) fn check_single(request: &Request) -> Result<(), String> {
     let headers = request.headers();
     if headers.len() > headers.keys_len()

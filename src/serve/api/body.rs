@@ -187,7 +187,7 @@ impl Digested {
         let given = match lines.peek() {
             None => None,
             Some(_) => {
-                // Of a key that is there twice the last one counts (RFC 9651, section 3.2).
+                // If a key occurs twice, the last one counts (RFC 9651, section 3.2).
                 let parts = lines.flat_map(|line| line.to_str().unwrap_or_default().split(','));
                 let own = parts.map(str::trim).filter(|part| part.starts_with("sha-256=")).last();
                 let message = "the header `Content-Digest` has no `sha-256`; add it, or leave the header out";

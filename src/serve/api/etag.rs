@@ -19,7 +19,7 @@ pub(super) enum Tags {
 
 impl Tags {
     /// Parses `If-Match` or `If-None-Match`. Returns `None` without the header. A weak tag never equals a strong one, so it counts only if
-    /// `weak` selects weak comparison. Several lines are one list, of which `*` cannot be a part.
+    /// `weak` selects weak comparison. Several lines form one list, which must not contain `*`.
     pub(super) fn of(headers: &HeaderMap, name: &HeaderName, weak: bool) -> Result<Option<Self>> {
         let mut versions = Vec::new();
         let mut met = false;
@@ -101,9 +101,9 @@ mod tests {
         }
     }
 
-    /// With `*` in one line and a tag in another, the one that came first decided.
+    /// With `*` in one line and a tag in another, the first line took effect.
     #[test]
-    fn lines_of_tags_are_one_list_without_any() {
+    fn tag_lines_form_one_list_without_star() {
         let of = |lines: &[&'static str]| {
             let headers = HeaderMap::from_iter(lines.iter().map(|line| (header::IF_MATCH, HeaderValue::from_static(line))));
             Tags::of(&headers, &header::IF_MATCH, false).map_err(|error| error.kind())

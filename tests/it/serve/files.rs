@@ -85,7 +85,7 @@ fn digests_are_checked_and_returned() {
     let digest = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
     assert_eq!(served.send("PUT", "/v1/fs/a", &[("content-digest", digest)], b"hello").status, 201);
     assert_eq!(served.send("PUT", "/v1/fs/a", &[("content-digest", digest)], b"hullo").code(), "invalid_argument");
-    // The header is a list, which may come in several lines: of another algorithm only the first was read.
+    // The header is a list, so it may have several lines. Only the first line was read, even if it had a different algorithm.
     let lines = [("content-digest", "md5=:AA==:"), ("content-digest", digest)];
     assert_eq!(served.send("PUT", "/v1/fs/a", &lines, b"hullo").code(), "invalid_argument");
     assert_eq!(served.send("PUT", "/v1/fs/a", &lines, b"hello").status, 200);

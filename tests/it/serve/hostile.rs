@@ -84,9 +84,9 @@ fn malformed_heads_are_refused() {
     assert_eq!(served.get("/v1/nothing").code(), "no_such_route");
 }
 
-/// Of two `Authorization` headers the first decided, and a proxy in front may go by the last.
+/// Of two `Authorization` headers the first took effect, while a proxy may use the last.
 #[test]
-fn header_that_is_no_list_is_refused_if_it_comes_twice() {
+fn repeated_header_is_refused_unless_it_is_a_list() {
     const LISTS: [&str; 2] = ["if-match", "if-none-match"];
     let served = Served::start();
     let host = served.base.trim_start_matches("http://").to_owned();
@@ -116,7 +116,7 @@ fn header_that_is_no_list_is_refused_if_it_comes_twice() {
         };
         for path in ["/v1/ls", "/v1/fs/none", "/mcp", "/metrics", "/livez", "/openapi.json", "/nowhere"] {
             for values in [values, [values[0], values[0]]] {
-                // One length said twice is folded before it gets here (RFC 9112, section 6.3).
+                // A repeated equal length is merged before the server sees it (RFC 9112, section 6.3).
                 if name == "content-length" && values[0] == values[1] {
                     continue;
                 }
