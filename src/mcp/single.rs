@@ -32,8 +32,8 @@ fn is_single(name: &HeaderName) -> bool {
     SINGLE.contains(name) || SINGLE_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
-/// Checks that every such header occurs at most once, and that the target names no other host than `Host` ([RFC 9112, section
-/// 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)). The error is a message for the client.
+/// Checks that every such header occurs at most once, and that the target names no other host than `Host`
+/// ([RFC 9112, section 3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)). The error is a message for the client.
 pub(crate) fn check_single(request: &Request) -> Result<(), String> {
     let headers = request.headers();
     if headers.len() > headers.keys_len()
