@@ -2,8 +2,8 @@
 //!
 //! The database uses a write-ahead log with `synchronous=FULL`, so an acknowledged commit survives a power loss. One
 //! thread writes and commits in groups ([`committer`](super::committer)). Each read uses its own connection and waits
-//! for no writer. Item metadata and bodies live in two tables, so listings never touch a body. Start with `open.rs` for
-//! the file and its schema, then read `read.rs` and `write.rs`.
+//! for no writer. Item metadata and bodies live in tables of their own, so listings never touch a body; long bodies are
+//! split into chunks. Start with `open.rs` for the file and its schema, then read `body.rs`, `read.rs` and `write.rs`.
 
 use super::committer::{Committer, Work};
 use super::{
@@ -20,7 +20,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod body;
 mod error;
+#[cfg(test)]
+mod laws;
 mod log;
 mod migrate;
 mod open;

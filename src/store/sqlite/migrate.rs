@@ -7,7 +7,7 @@
 use super::SqliteOptions;
 use super::error::{failed, is_busy};
 use super::open::{
-    OPENING, SCHEMA, check_version, check_writable, connect, recognise, schema_version, sync_directory_of, unreachable_file,
+    OPENING, check_version, check_writable, connect, migrate_from, recognise, schema_version, sync_directory_of, unreachable_file,
 };
 use crate::error::Result;
 use crate::store::migrate::{
@@ -60,7 +60,7 @@ pub(super) fn migrate(options: &SqliteOptions, how: &MigrateOptions, tell: TellM
         progress.rows += transaction.execute(sql, (&start, &end, MOVED_TO)).map_err(failed)? as u64;
         tell(progress);
     }
-    transaction.pragma_update(None, "user_version", SCHEMA).map_err(failed)?;
+    migrate_from(FORMER_SCHEMA as usize, &transaction)?;
     transaction.commit().map_err(failed)?;
     sync_directory_of(&path).map_err(|cause| unreachable_file(&path, cause))?;
     Ok(MigrateReport::of(how, rows))

@@ -3,9 +3,10 @@
 //! A page is read in one transaction, so it shows one moment of the store and never half a batch.
 
 use super::SqliteOptions;
+use super::body::{self, Place};
 use super::error::{damaged, failed};
 use super::open::connect;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::ops::Version;
 use crate::store::page::{PageBuilder, Step, key_after, prefix_end};
 use crate::store::within;
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, MAIN_DB, OptionalExtension, Row, ToSql};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,8 +111,8 @@ impl Reader {
         let mut statement = self
             .connection()
             .prepare_cached(
-                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id,
-                        CASE WHEN size <= ?3 THEN (SELECT body FROM bodies WHERE bodies.id = items.id) END
+                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id, chunk_bytes,
+                        CASE WHEN size <= ?3 AND chunk_bytes = 0 THEN (SELECT body FROM bodies WHERE bodies.id = items.id) END
                  FROM items WHERE namespace = ?1 AND key = ?2",
             )
             .map_err(failed)?;
@@ -125,15 +126,16 @@ impl Reader {
         match body_bytes_max {
             Some(max) if record.size > max => Ok(Got::TooLong),
             Some(_) => {
-                let body = body_of(row.get_ref(8).map_err(failed)?, record.size)?;
+                let place = record.place();
+                let body =
+                    if place.chunk_bytes == 0 { place.check(row.get_ref(9).map_err(failed)?)? } else { place.read(self.connection())? };
                 record.into_item(row, body).map(Got::Item)
             }
             None => record.into_item(row, Bytes::new()).map(Got::Item),
         }
     }
 
-    /// Reads one item with a part of its body, without loading the rest. The engine visits the pages before the part
-    /// but does not keep them.
+    /// Reads one item with a part of its body, without loading the rest.
     pub(super) fn get_part(&self, namespace: &Namespace, key: &str, now: i64, range: &Range<u64>) -> Result<Option<ItemPart>> {
         // One transaction, so that the row and the body show the same moment.
         self.begin()?;
@@ -143,32 +145,17 @@ impl Reader {
     }
 
     fn part(&self, namespace: &Namespace, key: &str, now: i64, range: &Range<u64>) -> Result<Option<ItemPart>> {
-        let mut statement = self
-            .connection()
-            .prepare_cached(
-                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id FROM items WHERE namespace = ?1 AND key = ?2",
-            )
-            .map_err(failed)?;
+        let sql = "SELECT key, version, created_at, modified_at, expires_at, size, meta, id, chunk_bytes
+                   FROM items WHERE namespace = ?1 AND key = ?2";
+        let mut statement = self.connection().prepare_cached(sql).map_err(failed)?;
         let mut rows = statement.query((namespace.encoded(), key)).map_err(failed)?;
         let Some(row) = rows.next().map_err(failed)? else { return Ok(None) };
         let record = Record::of(row)?;
         if !record.is_live(now) {
             return Ok(None);
         }
-        let (size, within) = (record.size, within(range, record.size));
-        let mut part = vec![0; (within.end - within.start) as usize];
-        if !part.is_empty() {
-            let id = row.get(7).map_err(failed)?;
-            let blob = self.connection().blob_open(MAIN_DB, "bodies", "body", id, true).map_err(|error| match failed(error) {
-                // The engine reports an absent row only by this error.
-                error if error.kind() == ErrorKind::Internal => damaged("a row has lost its body").with_source(error),
-                error => error,
-            })?;
-            if blob.len() as u64 != size {
-                return Err(damaged("a row has lost its body"));
-            }
-            blob.read_at_exact(&mut part, within.start as usize).map_err(failed)?;
-        }
+        let size = record.size;
+        let part = record.place().read_part(self.connection(), within(range, size))?;
         Ok(Some(ItemPart::new(record.into_item(row, part.into())?, size)))
     }
 
@@ -221,7 +208,7 @@ impl Reader {
         let mut statement = self
             .connection()
             .prepare_cached(
-                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id
+                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id, chunk_bytes
                  FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3 ORDER BY key",
             )
             .map_err(failed)?;
@@ -231,7 +218,7 @@ impl Reader {
             let key = row.get_ref(0).and_then(|key| Ok(key.as_str()?)).map_err(failed)?;
             if record.is_live(run.now) {
                 let step = run.page.take(key, |with_value| {
-                    let body = if with_value { self.body(row.get(7).map_err(failed)?, record.size)? } else { Bytes::new() };
+                    let body = if with_value { record.place().read(self.connection())? } else { Bytes::new() };
                     record.into_item(row, body)
                 })?;
                 match step {
@@ -250,16 +237,6 @@ impl Reader {
             }
         }
         Ok(rows_left)
-    }
-
-    fn body(&self, id: i64, size: u64) -> Result<Bytes> {
-        if size == 0 {
-            return Ok(Bytes::new());
-        }
-        let mut statement = self.connection().prepare_cached("SELECT body FROM bodies WHERE id = ?1").map_err(failed)?;
-        let mut rows = statement.query((id,)).map_err(failed)?;
-        let row = rows.next().map_err(failed)?;
-        body_of(row.map_or(Ok(ValueRef::Null), |row| row.get_ref(0)).map_err(failed)?, size)
     }
 
     /// Lists namespaces with a live item: one seek per namespace, plus one per expired item that comes first in its
@@ -327,7 +304,7 @@ impl Reader {
         Ok(stats)
     }
 
-    /// Looks for damage: the engine's own check, bodies without items and items without bodies.
+    /// Looks for damage: the engine's own check, bodies and chunks without items, and items without them.
     pub(super) fn check(&self) -> Result<Vec<Error>> {
         let look = || -> rusqlite::Result<Vec<Error>> {
             let mut found = Vec::new();
@@ -338,17 +315,11 @@ impl Reader {
                     found.push(damaged("the engine's own check failed").with_source(std::io::Error::other(line)));
                 }
             }
-            for (sql, what) in [
-                ("SELECT COUNT(*) FROM bodies WHERE id NOT IN (SELECT id FROM items WHERE size > 0)", "there are bodies without a row"),
-                (
-                    "SELECT COUNT(*) FROM items LEFT JOIN bodies USING (id) WHERE size <> COALESCE(LENGTH(body), 0)",
-                    "there are rows without a body",
-                ),
-                (
-                    "SELECT COUNT(*) FROM items WHERE version > (SELECT version FROM counter)",
-                    "there are rows newer than the version counter",
-                ),
-            ] {
+            let newer = (
+                "SELECT COUNT(*) FROM items WHERE version > (SELECT version FROM counter)",
+                "there are rows newer than the version counter",
+            );
+            for (sql, what) in body::CHECKS.into_iter().chain([newer]) {
                 let count: u64 = self.connection().query_row(sql, [], |row| row.get(0))?;
                 if count > 0 {
                     found.push(damaged(&format!("{what} ({count})")));
@@ -420,7 +391,7 @@ impl ToSql for End<'_> {
     }
 }
 
-/// The fixed columns of a row: key, version, created_at, modified_at, expires_at, size, meta, id.
+/// The fixed columns of a row: key, version, created_at, modified_at, expires_at, size, meta, id, chunk_bytes.
 #[derive(Clone, Copy)]
 struct Record {
     version: u64,
@@ -428,18 +399,32 @@ struct Record {
     modified_at: i64,
     expires_at: Option<i64>,
     size: u64,
+    id: i64,
+    chunk_bytes: u64,
 }
 
 impl Record {
     fn of(row: &Row<'_>) -> Result<Self> {
         let read = || -> rusqlite::Result<Self> {
-            Ok(Self { version: row.get(1)?, created_at: row.get(2)?, modified_at: row.get(3)?, expires_at: row.get(4)?, size: row.get(5)? })
+            Ok(Self {
+                version: row.get(1)?,
+                created_at: row.get(2)?,
+                modified_at: row.get(3)?,
+                expires_at: row.get(4)?,
+                size: row.get(5)?,
+                id: row.get(7)?,
+                chunk_bytes: row.get(8)?,
+            })
         };
         read().map_err(failed)
     }
 
     fn is_live(&self, now: i64) -> bool {
         self.expires_at.is_none_or(|at| now < at)
+    }
+
+    fn place(&self) -> Place {
+        Place { id: self.id, size: self.size, chunk_bytes: self.chunk_bytes }
     }
 
     fn into_item(self, row: &Row<'_>, body: Bytes) -> Result<Item> {
@@ -453,16 +438,4 @@ impl Record {
 
 fn time(microseconds: i64) -> Result<Timestamp> {
     Timestamp::from_microsecond(microseconds).map_err(|_| damaged("a row has a time outside the calendar"))
-}
-
-fn body_of(stored: ValueRef<'_>, size: u64) -> Result<Bytes> {
-    let body = match stored {
-        ValueRef::Null => &[],
-        ValueRef::Blob(body) => body,
-        _ => return Err(damaged("a body is not bytes")),
-    };
-    if body.len() as u64 != size {
-        return Err(damaged("a row has lost its body"));
-    }
-    Ok(Bytes::copy_from_slice(body))
 }

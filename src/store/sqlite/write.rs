@@ -1,6 +1,7 @@
 //! The writing side: one connection, and one transaction per group of batches.
 
 use super::SqliteOptions;
+use super::body::{CHUNK_BYTES, Place as BodyPlace};
 use super::error::{describe, failed, is_busy};
 use super::log::LogBound;
 use super::read::{End, current_version};
@@ -28,6 +29,8 @@ pub(super) struct SqliteWriter {
     busy_timeout: Duration,
     /// The version of the newest commit, valid within a transaction.
     version: u64,
+    /// Longer bodies are split into chunks of this many bytes.
+    pub(super) chunk_bytes: u64,
     watched: Arc<Watched>,
     pub(super) log: LogBound,
     /// The files of the database and, once it exists, of its log.
@@ -39,7 +42,7 @@ impl SqliteWriter {
     pub(super) fn new(path: &Path, connection: Connection, options: &SqliteOptions, watched: Arc<Watched>) -> Self {
         let log = LogBound::new(path, options.log_bytes_max);
         let (clock, busy_timeout, places) = (options.clock.clone(), options.busy_timeout, Place::of(path).into_iter().collect());
-        Self { connection, clock, busy_timeout, version: 0, watched, log, places }
+        Self { connection, clock, busy_timeout, version: 0, chunk_bytes: CHUNK_BYTES, watched, log, places }
     }
 }
 
@@ -244,67 +247,82 @@ impl SqliteWriter {
         let kept = old.as_ref().filter(|old| old.is_live(now)).map(|old| old.created_at);
         let created_at = row.created_at.or(kept).unwrap_or(now.as_microsecond());
         let size = row.value.len() as u64;
-        let (id, old_size) = match old {
+        let chunk_bytes = BodyPlace::new(0, size, self.chunk_bytes).chunk_bytes;
+        let id = match &old {
             Some(old) => {
                 self.run(
-                    "UPDATE items SET version = ?2, created_at = ?3, modified_at = ?4, expires_at = ?5, size = ?6, meta = ?7 WHERE id = ?1",
-                    (old.id, row.version, created_at, row.modified_at, row.expires_at, size, row.meta),
+                    "UPDATE items SET version = ?2, created_at = ?3, modified_at = ?4, expires_at = ?5, size = ?6, meta = ?7, chunk_bytes = ?8
+                     WHERE id = ?1",
+                    (old.body.id, row.version, created_at, row.modified_at, row.expires_at, size, row.meta, chunk_bytes),
                 )?;
-                (old.id, old.size)
+                old.body.id
             }
             None => {
                 self.run(
-                    "INSERT INTO items(namespace, key, version, created_at, modified_at, expires_at, size, meta)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                    (row.namespace.encoded(), row.key, row.version, created_at, row.modified_at, row.expires_at, size, row.meta),
+                    "INSERT INTO items(namespace, key, version, created_at, modified_at, expires_at, size, meta, chunk_bytes)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                    (
+                        row.namespace.encoded(),
+                        row.key,
+                        row.version,
+                        created_at,
+                        row.modified_at,
+                        row.expires_at,
+                        size,
+                        row.meta,
+                        chunk_bytes,
+                    ),
                 )?;
-                (self.connection.last_insert_rowid(), 0)
+                self.connection.last_insert_rowid()
             }
         };
-        match (old_size, size) {
-            (0, 0) => Ok(0),
-            (0, _) => self.run("INSERT INTO bodies(id, body) VALUES (?1, ?2)", (id, row.value)),
-            (_, 0) => self.run("DELETE FROM bodies WHERE id = ?1", (id,)),
-            (_, _) => self.run("UPDATE bodies SET body = ?2 WHERE id = ?1", (id, row.value)),
-        }
-        .map(drop)
+        BodyPlace { id, size, chunk_bytes }.replace(old.map(|old| old.body), &self.connection, row.value)
     }
 
     fn touch(&self, namespace: &Namespace, key: &str, expires_at: Option<i64>, now: Timestamp) -> rusqlite::Result<()> {
         let Some(row) = self.find(namespace, key)?.filter(|row| row.is_live(now)) else { return Ok(()) };
-        self.run("UPDATE items SET expires_at = ?2 WHERE id = ?1", (row.id, expires_at)).map(drop)
+        self.run("UPDATE items SET expires_at = ?2 WHERE id = ?1", (row.body.id, expires_at)).map(drop)
     }
 
     fn delete(&self, namespace: &Namespace, key: &str) -> rusqlite::Result<usize> {
         let Some(row) = self.find(namespace, key)? else { return Ok(0) };
-        if row.size > 0 {
-            self.run("DELETE FROM bodies WHERE id = ?1", (row.id,))?;
-        }
-        self.run("DELETE FROM items WHERE id = ?1", (row.id,))
+        row.body.remove(&self.connection)?;
+        self.run("DELETE FROM items WHERE id = ?1", (row.body.id,))
     }
 
     fn delete_prefix(&self, namespace: &Namespace, prefix: &str) -> rusqlite::Result<usize> {
         let end = prefix_end(prefix);
-        let range = (namespace.encoded(), prefix, End(end.as_deref()));
-        self.run(
+        let mut removed = 0;
+        for sql in [
+            "DELETE FROM chunks WHERE item IN (
+                SELECT id FROM items INDEXED BY items_in_chunks WHERE namespace = ?1 AND key >= ?2 AND key < ?3 AND chunk_bytes > 0)",
             "DELETE FROM bodies WHERE id IN (SELECT id FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3 AND size > 0)",
-            range,
-        )?;
-        let range = (namespace.encoded(), prefix, End(end.as_deref()));
-        self.run("DELETE FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3", range)
+            "DELETE FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3",
+        ] {
+            removed = self.run(sql, (namespace.encoded(), prefix, End(end.as_deref())))?;
+        }
+        Ok(removed)
     }
 
     fn sweep(&self, limit: usize) -> rusqlite::Result<usize> {
         let over = (self.clock.now().as_microsecond(), i64::try_from(limit).unwrap_or(i64::MAX));
-        self.run("DELETE FROM bodies WHERE id IN (SELECT id FROM items WHERE expires_at <= ?1 ORDER BY expires_at, id LIMIT ?2)", over)?;
-        self.run("DELETE FROM items WHERE id IN (SELECT id FROM items WHERE expires_at <= ?1 ORDER BY expires_at, id LIMIT ?2)", over)
+        let mut swept = 0;
+        for sql in [
+            "DELETE FROM chunks WHERE item IN (SELECT id FROM items WHERE expires_at <= ?1 ORDER BY expires_at, id LIMIT ?2)",
+            "DELETE FROM bodies WHERE id IN (SELECT id FROM items WHERE expires_at <= ?1 ORDER BY expires_at, id LIMIT ?2)",
+            "DELETE FROM items WHERE id IN (SELECT id FROM items WHERE expires_at <= ?1 ORDER BY expires_at, id LIMIT ?2)",
+        ] {
+            swept = self.run(sql, over)?;
+        }
+        Ok(swept)
     }
 
     fn find(&self, namespace: &Namespace, key: &str) -> rusqlite::Result<Option<Found>> {
         self.connection
-            .prepare_cached("SELECT id, version, created_at, expires_at, size FROM items WHERE namespace = ?1 AND key = ?2")?
+            .prepare_cached("SELECT id, version, created_at, expires_at, size, chunk_bytes FROM items WHERE namespace = ?1 AND key = ?2")?
             .query_row((namespace.encoded(), key), |row| {
-                Ok(Found { id: row.get(0)?, version: row.get(1)?, created_at: row.get(2)?, expires_at: row.get(3)?, size: row.get(4)? })
+                let body = BodyPlace { id: row.get(0)?, size: row.get(4)?, chunk_bytes: row.get(5)? };
+                Ok(Found { body, version: row.get(1)?, created_at: row.get(2)?, expires_at: row.get(3)? })
             })
             .optional()
     }
@@ -328,11 +346,10 @@ struct NewRow<'w> {
 
 /// The row at a key, live or expired.
 struct Found {
-    id: i64,
+    body: BodyPlace,
     version: u64,
     created_at: i64,
     expires_at: Option<i64>,
-    size: u64,
 }
 
 impl Found {
