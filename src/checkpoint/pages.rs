@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The size after which a pack is closed. Reading a page reads its whole pack.
@@ -424,6 +425,11 @@ impl PageSource for Pages {
             None => Err(gone()),
         };
         items.into_iter().zip(hashes).map(check).collect()
+    }
+
+    async fn body_part(&self, hash: &[u8; 32], size_bytes: u64, range: Range<u64>) -> Result<Bytes> {
+        let part = self.store.get_part(&self.bodies, &body_key(hash), range).await?.ok_or_else(gone)?;
+        if part.value_bytes == size_bytes { Ok(part.item.value) } else { Err(unreadable()) }
     }
 }
 

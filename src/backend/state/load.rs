@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A store of saved pages and contents.
@@ -26,6 +27,15 @@ pub(crate) trait PageSource: Send + Sync + fmt::Debug {
     /// # Errors
     /// As [`PageSource::pages`].
     async fn bodies(&self, hashes: &[[u8; 32]]) -> Result<Vec<Bytes>>;
+
+    /// Returns a range of a content of `size_bytes` bytes, without the rest. The hash of a part is not known, so only the size is
+    /// checked.
+    ///
+    /// Cost: one round trip.
+    ///
+    /// # Errors
+    /// As [`PageSource::pages`].
+    async fn body_part(&self, hash: &[u8; 32], size_bytes: u64, range: Range<u64>) -> Result<Bytes>;
 }
 
 /// Loads what a miss names.
@@ -64,6 +74,12 @@ pub(super) async fn bodies(source: Option<&Arc<dyn PageSource>>, nodes: &[Arc<St
         unread.iter().zip(read).for_each(|((at, _), content)| contents[*at] = content);
     }
     Ok(contents)
+}
+
+/// Returns a range of the content of a file that is not in memory.
+pub(super) async fn part(source: Option<&Arc<dyn PageSource>>, node: &StateNode, range: Range<u64>) -> Result<Bytes> {
+    let (source, body) = source.zip(node.body()).ok_or_else(no_source)?;
+    source.body_part(&body.hash, node.size_bytes(), range).await
 }
 
 fn no_source() -> Error {

@@ -9,9 +9,10 @@ use super::load::{self, PageSource};
 use super::page::{self, Link, Miss, Page, Row, Totals, beneath, child_of, only};
 use crate::backend::flat::beneath_a_file;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::{Entry, FileRead, Listing, LsOptions, ReadOptions, Version};
+use crate::file::{PART_BYTES, part_bytes};
+use crate::ops::{Entry, FileRead, Listing, LsOptions, ReadOptions, ReadRange, Version, Window};
 use crate::path::{SharedPath, VfsPath};
-use crate::text;
+use crate::text::{self, LineCutter};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -243,15 +244,40 @@ impl Tree {
         Ok(Listing::from_sorted(entries, options))
     }
 
-    /// Returns the requested part of the file at a path.
+    /// Returns the requested part of the file at a path. A range or window of a large file that is not in memory is read part by
+    /// part, and does not stay in memory.
     pub(super) async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        let (node, content) = self
-            .with(|tree| {
-                let node = tree.file(path)?;
-                Ok((node, node.loaded()?))
-            })
-            .await?;
-        cut(path, node, &content, options).await
+        let node = self.with(|tree| tree.file(path)).await?;
+        if node.content().is_none() && node.size_bytes() > PART_BYTES {
+            match options.range {
+                ReadRange::Whole => text::check_whole(node.size_bytes(), options).map_err(|error| error.at(path))?,
+                ReadRange::Bytes { offset, limit } => {
+                    let start = text::checked_offset(offset, node.size_bytes()).map_err(|error| error.at(path))?;
+                    let end = start.saturating_add(limit.min(options.bytes_max)).min(node.size_bytes());
+                    let part = load::part(self.source.as_ref(), node, start..end).await.map_err(|error| error.at(path))?;
+                    return Ok(file(node, part, None));
+                }
+                ReadRange::Lines { offset, limit } => {
+                    let cutter = LineCutter::new(offset, limit, options.bytes_max);
+                    let (content, window) = self.lines(node, cutter).await.map_err(|error| error.at(path))?;
+                    return Ok(file(node, content, Some(window)));
+                }
+            }
+        }
+        let content = self.with(|_| Ok(node.loaded()?)).await?;
+        let (content, window) = text::cut_apart(&content, options).await.map_err(|error| error.at(path))?;
+        Ok(file(node, content, window))
+    }
+
+    /// Cuts a window of lines out of a content that is not in memory.
+    async fn lines(&self, node: &StateNode, mut cutter: LineCutter) -> Result<(Bytes, Window)> {
+        let (mut at, size_bytes) = (0, node.size_bytes());
+        while at < size_bytes {
+            let end = (at + part_bytes(size_bytes)).min(size_bytes);
+            cutter.push(&load::part(self.source.as_ref(), node, at..end).await?)?;
+            at = end;
+        }
+        cutter.finish()
     }
 
     /// Makes the error for a path without a node.
@@ -315,11 +341,10 @@ fn collect_unloaded(link: &Arc<Link>, within: &VfsPath, from: &VfsPath, max: usi
     }
 }
 
-/// Cuts the requested part out of a file.
-async fn cut(path: &VfsPath, node: &StateNode, content: &Bytes, options: &ReadOptions) -> Result<FileRead> {
-    let (cut, window) = text::cut_apart(content, options).await.map_err(|error| error.at(path))?;
-    let mut read = FileRead::new(cut, node.version().unwrap_or(Version::new(0)), node.modified_at());
-    read.size_bytes = content.len() as u64;
+/// Makes the result of reading a file.
+fn file(node: &StateNode, content: Bytes, window: Option<Window>) -> FileRead {
+    let mut read = FileRead::new(content, node.version().unwrap_or(Version::new(0)), node.modified_at());
+    read.size_bytes = node.size_bytes();
     read.window = window;
-    Ok(read)
+    read
 }

@@ -3,9 +3,11 @@
 use super::spy::Spy;
 use super::{kind, namespace, path};
 use std::sync::Arc;
+use treehold::checkpoint::{At, Checkpointer, PutOptions, StoreCheckpointer};
 use treehold::memory::MemoryReader;
-use treehold::ops::{Change, GlobOptions, GrepOptions, LsOptions, ReadOptions};
-use treehold::{Backend, BackendExt, ErrorKind, StoreBackend, VfsPath};
+use treehold::ops::{Change, FileRead, GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use treehold::store::{Batch, Namespace, Store};
+use treehold::{Backend, BackendExt, ErrorKind, Scope, StateBackend, StoreBackend, VfsPath};
 
 fn spied() -> (StoreBackend, Spy) {
     let spy = Spy::default();
@@ -227,5 +229,59 @@ async fn part_of_a_large_file_takes_no_more_from_the_store_than_the_part() {
         let (bytes, largest) = spy.value_bytes();
         assert!(bytes <= bytes_max, "{options:?} took {bytes} bytes");
         assert!(largest <= 4 * MIB || options == ReadOptions::new(), "{options:?} took {largest} bytes at once");
+    }
+}
+
+/// Regression: the first read of ten bytes of a saved file loaded all of it and kept it in memory.
+#[tokio::test]
+async fn part_of_a_large_file_of_a_saved_thread_takes_no_more_from_the_store_than_the_part() {
+    const MIB: u64 = 1 << 20;
+    let spy = Spy::default();
+    let checkpointer = StoreCheckpointer::new(Arc::new(spy.clone()));
+    let scope = Scope::new().with_thread("t");
+    let tree = StateBackend::new();
+    let line = [vec![b'x'; 1_023], vec![b'\n']].concat();
+    tree.write("/large", line.repeat(20 << 10)).await.unwrap();
+    checkpointer.put(&scope, &tree.snapshot(), &PutOptions::new()).await.unwrap();
+    for (options, bytes_max, at_once_max) in [
+        (ReadOptions::bytes(19 * MIB, 10), 10, 10),
+        (ReadOptions::bytes(0, 4 * MIB), 4 * MIB, 4 * MIB),
+        (ReadOptions::bytes(4 * MIB - 1, 2), 2, 2),
+        (ReadOptions::bytes(20 * MIB - 5, u64::MAX), 5, 5),
+        (ReadOptions::bytes(20 * MIB, 1), 0, 0),
+        (ReadOptions::bytes(20 * MIB + 1, 1), 0, 0),
+        (ReadOptions::bytes(0, u64::MAX).with_bytes_max(3), 3, 3),
+        // All lines are counted, each byte once.
+        (ReadOptions::lines(15_000, 2), 20 * MIB, 4 * MIB),
+        (ReadOptions::lines(4_095, 3).with_bytes_max(2_000), 20 * MIB, 4 * MIB),
+        (ReadOptions::lines(20 << 10, 1), 20 * MIB, 4 * MIB),
+        (ReadOptions::lines((20 << 10) + 1, 1), 20 * MIB, 4 * MIB),
+        // Too large to be returned, so not read.
+        (ReadOptions::new().with_bytes_max(10 * MIB), 0, 0),
+        (ReadOptions::new(), 20 * MIB, 20 * MIB),
+    ] {
+        let saved = checkpointer.open(&scope, At::Latest).await.unwrap().unwrap().state;
+        spy.value_bytes();
+        let read = saved.read(&path("/large"), &options).await;
+        let (bytes, at_once) = spy.value_bytes();
+        assert!(bytes <= bytes_max && at_once <= at_once_max, "{options:?} read {bytes} bytes, {at_once} at once");
+        match (read, tree.read(&path("/large"), &options).await) {
+            (Ok(read), Ok(expected)) => {
+                assert!(read.content == expected.content, "{options:?}");
+                let facts = |read: &FileRead| (read.version, read.size_bytes, read.window.clone(), read.modified_at);
+                assert_eq!(facts(&read), facts(&expected), "{options:?}");
+            }
+            (read, expected) => {
+                let error = read.expect_err("it is refused");
+                assert_eq!(error.to_string(), expected.expect_err("it is refused").to_string());
+                assert_eq!(error.path(), Some(&*path("/large")), "{options:?}");
+            }
+        }
+    }
+    let saved = checkpointer.open(&scope, At::Latest).await.unwrap().unwrap().state;
+    let bodies = Namespace::new(["_treehold", "threads", "bodies", "-", "-"]).unwrap();
+    spy.inner.commit(Batch::new().delete_prefix(&bodies, "")).await.unwrap();
+    for options in [ReadOptions::bytes(5, 5), ReadOptions::lines(5, 5), ReadOptions::new()] {
+        assert_eq!(saved.read(&path("/large"), &options).await.unwrap_err().kind(), ErrorKind::Corrupt, "{options:?}");
     }
 }
