@@ -238,6 +238,7 @@ cases! { $
     content_is_preserved_byte_for_byte,
     large_content_is_preserved_byte_for_byte,
     parts_of_large_file_equal_parts_of_its_content,
+    version_of_part_is_refused_after_change,
     legal_names_are_preserved,
     stat_reports_kind_size_and_version,
     missing_path_is_not_found,

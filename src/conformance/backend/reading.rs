@@ -85,6 +85,25 @@ pub(super) async fn parts_of_large_file_equal_parts_of_its_content(tree: Subject
     assert!(tree.content("/large.txt").await == content, "the content differs");
 }
 
+/// Parts of one version belong together. A write on the condition of a part's version is refused once the file has changed.
+pub(super) async fn version_of_part_is_refused_after_change(tree: Subject) {
+    let content: Bytes = (0..(4_u32 << 20) + 5).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    tree.put("/large.bin", content.clone()).await;
+    let first = tree.read("/large.bin", &ReadOptions::bytes(0, 10)).await.expect("within the file");
+    let same = tree.read("/large.bin", &ReadOptions::bytes(4 << 20, 10)).await.expect("within the file");
+    assert_eq!((first.version, first.content), (same.version, content.slice(0..10)));
+    assert_eq!(same.content, content.slice(4 << 20..));
+    let changed = tree.put("/large.bin", content.slice(5..)).await;
+    let second = tree.read("/large.bin", &ReadOptions::bytes(10, 10)).await.expect("within the file");
+    assert_eq!((Some(second.version), second.content), (changed.version, content.slice(15..25)));
+    assert_ne!(first.version, second.version);
+    let error =
+        tree.refused(tree.try_put("/large.bin", "of what was read", WriteMode::IfVersion(first.version)).await, ErrorKind::Conflict);
+    assert_eq!(error.path(), Some(&*tree.path("/large.bin")));
+    tree.delete("/large.bin", false, None).await.expect("deleted");
+    tree.refused(tree.read("/large.bin", &ReadOptions::bytes(20, 10)).await, ErrorKind::NotFound);
+}
+
 /// Names may contain dots, spaces, brackets and any script, up to 255 bytes, and each is a file of its own.
 pub(super) async fn legal_names_are_preserved(tree: Subject) {
     let long = "x".repeat(255);

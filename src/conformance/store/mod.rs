@@ -8,6 +8,7 @@ mod concurrency;
 mod expiry;
 mod items;
 mod logs;
+mod parts;
 mod reports;
 mod restores;
 mod scans;
@@ -18,6 +19,7 @@ use concurrency::*;
 use expiry::*;
 use items::*;
 use logs::*;
+use parts::*;
 use reports::*;
 use restores::*;
 use scans::*;
@@ -26,7 +28,7 @@ use watches::*;
 use super::cases;
 use crate::error::{Error, ErrorKind};
 use crate::ops::Version;
-use crate::store::{Batch, BatchWrite, Condition, Item, Namespace, Scan, ScanEntry, ScanOptions, Store};
+use crate::store::{Batch, BatchWrite, Condition, Item, ItemPart, Namespace, Scan, ScanEntry, ScanOptions, Store};
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -60,6 +62,12 @@ cases! { $
     get_many_without_values_reads_no_bodies,
     get_many_finds_all_of_many_keys,
     get_many_reads_large_bodies,
+    // parts of large bodies
+    parts_of_large_body_are_exact_at_every_border,
+    bodies_around_each_border_replace_each_other,
+    version_of_part_is_refused_after_change,
+    large_body_that_ends_between_parts_is_absent,
+    large_bodies_are_removed_with_their_items,
     // logs
     append_uses_its_version_as_key,
     rejected_batch_appends_nothing,
