@@ -1,7 +1,11 @@
 //! A listing of the host at every entry point: links by what they lead to, and names that no path can hold.
 //!
-//! Every [`Door`] is asked every [`Case`]; a new one of either is in the table by itself.
+//! Every [`Door`] is asked every [`Case`]. The doors are derived from what the program itself lists: a new route, tool or command fails
+//! here until [`of_route`], [`of_mcp_tool`] or [`of_command`] decides about it.
 
+use crate::cli::Home;
+use crate::mcp::{Client, Era};
+use crate::rules::commands::commands;
 use crate::serve::process::{Process, agent, ask, command};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -12,12 +16,13 @@ use std::path::Path;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use treehold::config::Config;
+use treehold::mcp::McpTools;
 use treehold::ops::LsOptions;
 use treehold::tools::ToolCall;
 use treehold::{Backend, Error, FilesystemBackend, FilesystemOptions, Scope, VfsPath};
 
 /// Where a listing is asked for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
     /// The tier itself, as a program embeds it.
     Tier,
@@ -31,6 +36,8 @@ enum Door {
     Run,
     /// The API.
     Http,
+    /// The API, asked by a body.
+    HttpBody,
     /// The tool over the API.
     HttpTool,
     /// The protocol for models.
@@ -39,8 +46,91 @@ enum Door {
     Remote,
 }
 
-const DOORS: [Door; 9] =
-    [Door::Tier, Door::Tree, Door::Tool, Door::Command, Door::Run, Door::Http, Door::HttpTool, Door::Mcp, Door::Remote];
+/// Those that no server or help lists.
+const EMBEDDED: [Door; 4] = [Door::Tier, Door::Tree, Door::Tool, Door::Remote];
+
+const NO_LISTING: &str = "lists no directory";
+const AS_TEXT: &str = "shows a directory as text, by the same call of the tree";
+const WALK: &str = "walks, and enters no link";
+
+/// Returns the door that a route of the API is, or the reason why it is none here.
+fn of_route(id: &str) -> Result<Door, &'static str> {
+    match id {
+        "ls" => Ok(Door::Http),
+        "lsBy" => Ok(Door::HttpBody),
+        "callTool" => Ok(Door::HttpTool),
+        "callThreadTool" => Err("is `callTool` within a thread"),
+        "tree" | "treeBy" | "glob" | "globBy" | "grep" | "grepBy" | "search" => Err(WALK),
+        "readFile" | "readThreadFile" | "readCheckpointFile" | "statFile" | "stat" | "statBy" => Err(NO_LISTING),
+        "writeFile" | "writeThreadFile" | "appendFile" | "appendThreadFile" | "editFile" | "editThreadFile" => Err(NO_LISTING),
+        "deleteFile" | "deleteThreadFile" | "apply" | "copy" | "move" | "timeline" | "memory" | "audit" | "followEvents" => Err(NO_LISTING),
+        "listThreads" | "getThread" | "deleteThread" | "forkThread" | "mergeThread" | "pruneThread" => Err(NO_LISTING),
+        "listCheckpoints" | "getCheckpoint" | "makeCheckpoint" | "restoreCheckpoint" | "diffCheckpoints" => Err(NO_LISTING),
+        "getItem" | "putItem" | "deleteItem" | "searchItems" | "listNamespaces" | "capabilities" | "listTools" => Err(NO_LISTING),
+        other => panic!("say here whether the route `{other}` lists a directory"),
+    }
+}
+
+/// The same of a tool of the protocol for models.
+fn of_mcp_tool(name: &str) -> Result<Door, &'static str> {
+    match name {
+        "ls" => Ok(Door::Mcp),
+        "list_directory" | "list_directory_with_sizes" | "memory" | "str_replace_based_edit_tool" | "treehold" => Err(AS_TEXT),
+        "directory_tree" | "glob" | "grep" | "search" | "search_files" => Err(WALK),
+        "read" | "read_file" | "read_text_file" | "read_media_file" | "read_multiple_files" | "get_file_info" => Err(NO_LISTING),
+        "write" | "write_file" | "edit" | "edit_file" | "apply_patch" | "create_directory" | "delete" | "move" | "move_file" => {
+            Err(NO_LISTING)
+        }
+        "list_allowed_directories" => Err(NO_LISTING),
+        other => panic!("say here whether the tool `{other}` lists a directory"),
+    }
+}
+
+/// The same of a command.
+fn of_command(command: &str) -> Result<Door, &'static str> {
+    match command {
+        "ls" => Ok(Door::Command),
+        "run" => Ok(Door::Run),
+        "mcp" | "serve" => Err("asked by itself, tool by tool and route by route"),
+        "tree" | "find" | "glob" | "grep" | "search" => Err(WALK),
+        "cat" | "head" | "stat" | "diff" | "write" | "append" | "edit" | "patch" | "rm" | "mkdir" | "mv" | "cp" | "tools" => {
+            Err(NO_LISTING)
+        }
+        "timeline" | "watch" | "doctor" | "completions" | "man" => Err(NO_LISTING),
+        _ => match command.split_once(' ') {
+            Some(("checkpoint" | "config" | "memory" | "overlay" | "store" | "thread" | "token", _)) => Err(NO_LISTING),
+            _ => panic!("say here whether the command `{command}` lists a directory"),
+        },
+    }
+}
+
+/// Returns every door: those of the routes, tools and commands that the program itself lists, and those within a program.
+fn doors(world: &World) -> Vec<Door> {
+    let (status, document) = ask(&agent(), "GET", &format!("{}/openapi.json", world.server.base()), &[], b"").unwrap();
+    assert_eq!(status, 200);
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    let operations = document["paths"].as_object().unwrap().values().flat_map(|methods| methods.as_object().unwrap().values());
+    let routes: Vec<&str> = operations.filter_map(|operation| operation["operationId"].as_str()).collect();
+    let home = Home::new();
+    let mut tools = Vec::new();
+    for set in McpTools::ALL {
+        let mut client = Client::start(&home, Era::Modern, &["mcp", "--tools", set.name()]);
+        let listed = client.result("tools/list", json!({}));
+        tools.extend(listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+        client.close();
+    }
+    let commands: Vec<String> = commands(&home, &[]).iter().map(|words| words.join(" ")).collect();
+    assert!(routes.len() > 40 && tools.len() > 20 && commands.len() > 30, "{routes:?} {tools:?} {commands:?}");
+    let decided = routes.iter().map(|id| of_route(id)).chain(tools.iter().map(|name| of_mcp_tool(name)));
+    let decided = decided.chain(commands.iter().map(|command| of_command(command)));
+    let mut doors = EMBEDDED.to_vec();
+    for door in decided.flatten() {
+        if !doors.contains(&door) {
+            doors.push(door);
+        }
+    }
+    doors
+}
 
 /// What is listed, and what every door answers: names and kinds, and the codes of what cannot be read; or the code of an error.
 type Case = (&'static str, Result<(&'static [(&'static str, &'static str)], &'static [&'static str]), &'static str>);
@@ -134,6 +224,10 @@ impl World {
                 let body: Value = serde_json::from_slice(&body).unwrap();
                 if status == 200 { Ok(body) } else { Err(body["code"].as_str().unwrap().to_owned()) }
             }
+            Door::HttpBody => {
+                let body = post("/v1/ls", &[], json!({"path": path}));
+                body["code"].as_str().map_or(Ok(body.clone()), |code| Err(code.to_owned()))
+            }
             Door::HttpTool => of_tool(&post("/v1/tools/ls", &[], json!({"path": path}))),
             Door::Mcp => {
                 let meta =
@@ -183,7 +277,7 @@ type Listed = (Vec<(String, String)>, Vec<String>);
 fn listing_of_links_and_unreadable_names_is_the_same_at_every_door() {
     let world = World::new();
     let mut wrong = Vec::new();
-    for door in DOORS {
+    for door in doors(&world) {
         for (path, expected) in CASES {
             let listed = world.listed(door, path).map(|listing| {
                 let entries = listing["entries"].as_array().unwrap_or_else(|| panic!("{door:?} {path}: {listing}")).iter();

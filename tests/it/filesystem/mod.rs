@@ -1,7 +1,7 @@
 //! The filesystem tier on a hostile host: entries beside, above and below the root, and concurrent writers.
 
 mod changes;
-#[cfg(feature = "cli")]
+#[cfg(all(feature = "cli", feature = "remote", feature = "serve"))]
 mod doors;
 mod large;
 mod processes;

@@ -127,7 +127,7 @@ impl Client {
     }
 
     /// Sends a request that must succeed.
-    fn result(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn result(&mut self, method: &str, params: Value) -> Value {
         let mut answer = self.request(method, params);
         assert!(answer.get("error").is_none(), "{method}: {answer}");
         answer["result"].take()
@@ -159,7 +159,7 @@ impl Client {
     }
 
     /// Closes the connection as a client does, and waits for the server to exit.
-    fn close(mut self) {
+    pub(crate) fn close(mut self) {
         self.stdin = None;
         assert!(self.child.wait().unwrap().success());
     }

@@ -81,7 +81,7 @@ pub(crate) fn protected(home: &Home) -> BTreeMap<String, String> {
 }
 
 /// Returns the subcommands of a command, from its help.
-fn commands(home: &Home, above: &[&str]) -> Vec<Vec<String>> {
+pub(crate) fn commands(home: &Home, above: &[&str]) -> Vec<Vec<String>> {
     let help = home.ok(&[above, &["--help"]].concat());
     let Some((_, list)) = help.split_once("\nCommands:\n") else { return vec![above.iter().map(|word| (*word).to_owned()).collect()] };
     let names = list
