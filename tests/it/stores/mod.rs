@@ -29,6 +29,8 @@ mod migrate;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_plans;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
