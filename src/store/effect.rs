@@ -5,7 +5,7 @@
 
 use super::{BatchWrite, Namespace, expiry, whole_microseconds};
 use jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The net effect of a batch. No key is in two of its lists.
 #[derive(Debug, Default)]
@@ -61,12 +61,13 @@ impl<'b> Effect<'b> {
     pub(super) fn of(writes: impl IntoIterator<Item = &'b BatchWrite>, now: Timestamp) -> Self {
         let mut effect = Self::default();
         let mut fates: BTreeMap<(&'b Namespace, &'b str), Fate<'b>> = BTreeMap::new();
+        let mut removed = Prefixes::default();
         for write in writes {
             match write {
                 BatchWrite::Put { namespace, key, meta, value, time_to_live, created_at } => {
                     let created_at = match created_at {
                         Some(at) => Some(microseconds(*at)),
-                        None => effect.created_before(&fates, namespace, key, now),
+                        None => created_before(&fates, &removed, namespace, key, now),
                     };
                     let put = PutEffect {
                         namespace,
@@ -116,16 +117,20 @@ impl<'b> Effect<'b> {
                 }
                 BatchWrite::Touch { namespace, key, time_to_live } => {
                     let expires_at = time_to_live.map(|duration| expiry(now, duration).as_microsecond());
-                    effect.touch(&mut fates, namespace, key, expires_at, now);
+                    touch(&mut fates, &removed, namespace, key, expires_at, now);
                 }
                 BatchWrite::Delete { namespace, key } => drop(fates.insert((namespace, key), Fate::Deleted)),
                 BatchWrite::DeletePrefix { namespace, prefix } => {
-                    let beneath = |at: &(&Namespace, &str)| at.0 == namespace && at.1.starts_with(prefix.as_str());
-                    fates.retain(|at, _| !beneath(at));
-                    effect.prefixes.push((namespace, prefix));
+                    let following = fates.range((namespace, prefix.as_str())..).map(|(at, _)| *at);
+                    let beneath: Vec<_> = following.take_while(|at| at.0 == namespace && at.1.starts_with(prefix.as_str())).collect();
+                    for at in beneath {
+                        fates.remove(&at);
+                    }
+                    removed.insert(namespace, prefix);
                 }
             }
         }
+        effect.prefixes = removed.iter().collect();
         for ((namespace, key), fate) in fates {
             match fate {
                 Fate::Put(put) => effect.puts.push(put),
@@ -135,44 +140,77 @@ impl<'b> Effect<'b> {
         }
         effect
     }
+}
 
-    /// Returns the creation time that a put at this key inherits from the writes so far; `None` leaves it to the store.
-    fn created_before(
-        &self,
-        fates: &BTreeMap<(&Namespace, &str), Fate<'_>>,
-        namespace: &Namespace,
-        key: &str,
-        now: Timestamp,
-    ) -> Option<i64> {
-        let now = now.as_microsecond();
-        match fates.get(&(namespace, key)) {
-            Some(Fate::Put(put)) if put.expires_at.is_none_or(|at| now < at) => put.created_at,
-            Some(Fate::Put(_) | Fate::Deleted) => Some(now),
-            Some(Fate::Touched(Some(at))) if *at <= now => Some(now),
-            Some(Fate::Touched(_)) => None,
-            None => self.is_removed(namespace, key).then_some(now),
+/// Prefixes of keys, none of which covers another: so the one that covers a key, if any, is the last that is not behind it.
+#[derive(Debug, Default)]
+pub(super) struct Prefixes<'b>(BTreeSet<(&'b Namespace, &'b str)>);
+
+impl<'b> Prefixes<'b> {
+    /// Adds a prefix. Cost: the prefixes that it covers, which go.
+    pub(super) fn insert(&mut self, namespace: &'b Namespace, prefix: &'b str) {
+        if self.cover(namespace, prefix) {
+            return;
         }
+        let following = self.0.range((namespace, prefix)..).copied();
+        let beneath: Vec<_> = following.take_while(|(space, other)| *space == namespace && other.starts_with(prefix)).collect();
+        for at in beneath {
+            self.0.remove(&at);
+        }
+        self.0.insert((namespace, prefix));
     }
 
-    fn touch(
-        &self,
-        fates: &mut BTreeMap<(&'b Namespace, &'b str), Fate<'b>>,
-        namespace: &'b Namespace,
-        key: &'b str,
-        expires_at: Option<i64>,
-        now: Timestamp,
-    ) {
-        let now = now.as_microsecond();
-        match fates.get_mut(&(namespace, key)) {
-            Some(Fate::Put(put)) if put.expires_at.is_none_or(|at| now < at) => put.expires_at = expires_at,
-            Some(Fate::Touched(at)) if at.is_none_or(|at| now < at) => *at = expires_at,
-            None if !self.is_removed(namespace, key) => drop(fates.insert((namespace, key), Fate::Touched(expires_at))),
-            _ => {}
-        }
+    /// Returns whether one of the prefixes covers a key.
+    pub(super) fn cover(&self, namespace: &Namespace, key: &str) -> bool {
+        let last = self.0.range(..=(namespace, key)).next_back();
+        last.is_some_and(|(space, prefix)| *space == namespace && key.starts_with(prefix))
     }
 
-    fn is_removed(&self, namespace: &Namespace, key: &str) -> bool {
-        self.prefixes.iter().any(|(space, prefix)| *space == namespace && key.starts_with(prefix))
+    /// Returns whether another prefix covers one of these.
+    #[cfg(feature = "mysql")]
+    pub(super) fn lie_beneath(&self, namespace: &Namespace, prefix: &str) -> bool {
+        let first = self.0.range((namespace, prefix)..).next();
+        first.is_some_and(|(space, other)| *space == namespace && other.starts_with(prefix))
+    }
+
+    /// Returns the prefixes in order.
+    fn iter(&self) -> impl Iterator<Item = (&'b Namespace, &'b str)> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// Returns the creation time that a put at this key inherits from the writes so far; `None` leaves it to the store.
+fn created_before(
+    fates: &BTreeMap<(&Namespace, &str), Fate<'_>>,
+    removed: &Prefixes<'_>,
+    namespace: &Namespace,
+    key: &str,
+    now: Timestamp,
+) -> Option<i64> {
+    let now = now.as_microsecond();
+    match fates.get(&(namespace, key)) {
+        Some(Fate::Put(put)) if put.expires_at.is_none_or(|at| now < at) => put.created_at,
+        Some(Fate::Put(_) | Fate::Deleted) => Some(now),
+        Some(Fate::Touched(Some(at))) if *at <= now => Some(now),
+        Some(Fate::Touched(_)) => None,
+        None => removed.cover(namespace, key).then_some(now),
+    }
+}
+
+fn touch<'b>(
+    fates: &mut BTreeMap<(&'b Namespace, &'b str), Fate<'b>>,
+    removed: &Prefixes<'b>,
+    namespace: &'b Namespace,
+    key: &'b str,
+    expires_at: Option<i64>,
+    now: Timestamp,
+) {
+    let now = now.as_microsecond();
+    match fates.get_mut(&(namespace, key)) {
+        Some(Fate::Put(put)) if put.expires_at.is_none_or(|at| now < at) => put.expires_at = expires_at,
+        Some(Fate::Touched(at)) if at.is_none_or(|at| now < at) => *at = expires_at,
+        None if !removed.cover(namespace, key) => drop(fates.insert((namespace, key), Fate::Touched(expires_at))),
+        _ => {}
     }
 }
 
@@ -224,6 +262,42 @@ mod tests {
         let puts: Vec<_> = effect.puts.iter().map(|put| (put.key, put.value, put.created_at)).collect();
         assert_eq!(puts, [("d/y", &b"2"[..], Some(1_000)), ("e", &b"4"[..], Some(1_000))]);
         assert_eq!((effect.deletes.len(), effect.prefixes), (0, vec![(&a, "d/")]));
+    }
+
+    /// Each put was compared with every prefix removed before it, and each prefix with every write before it: hours for such a batch.
+    #[test]
+    fn many_prefixes_and_puts_are_folded_without_comparing_all_with_all() {
+        const COUNT: usize = 100_000;
+        let a = space();
+        let keys: Vec<String> = (0..COUNT).map(|number| format!("{number:06}")).collect();
+        let batch = keys.iter().fold(Batch::new(), |batch, key| batch.delete_prefix(&a, format!("{key}/")).put(&a, key.clone(), ""));
+        let effect = Effect::of(&batch.writes, now());
+        assert_eq!((effect.prefixes.len(), effect.puts.len()), (COUNT, COUNT));
+        // A put beneath a removed prefix is new, and a prefix that covers others stands for them.
+        let batch = keys.iter().fold(batch, |batch, key| batch.put(&a, format!("{key}/x"), "")).delete_prefix(&a, "0");
+        let effect = Effect::of(&batch.writes, now());
+        assert_eq!((effect.prefixes, effect.puts.len()), (vec![(&a, "0")], 0));
+    }
+
+    #[test]
+    fn prefix_that_covers_a_key_is_found_among_many() {
+        let [a, b] = ["a", "b"].map(|name| Namespace::parse(name).expect("a legal namespace"));
+        let mut prefixes = Prefixes::default();
+        for prefix in ["d/", "d/e/", "c", "e!", "d/"] {
+            prefixes.insert(&a, prefix);
+        }
+        prefixes.insert(&b, "x/y");
+        prefixes.insert(&b, "x");
+        assert_eq!(prefixes.iter().collect::<Vec<_>>(), [(&a, "c"), (&a, "d/"), (&a, "e!"), (&b, "x")]);
+        for key in ["c", "cx", "d/", "d/e/f", "d/z", "e!"] {
+            assert!(prefixes.cover(&a, key) && !prefixes.cover(&b, key), "{key}");
+        }
+        for key in ["", "b", "d", "d.", "d0", "e", "e\"", "x"] {
+            assert!(!prefixes.cover(&a, key), "{key}");
+        }
+        prefixes.insert(&a, "");
+        assert_eq!(prefixes.iter().collect::<Vec<_>>(), [(&a, ""), (&b, "x")]);
+        assert!(prefixes.cover(&a, "") && prefixes.cover(&a, "z"));
     }
 
     #[test]

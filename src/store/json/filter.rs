@@ -7,6 +7,9 @@ use std::cmp::Ordering;
 /// The maximum nesting depth of a filter.
 const DEPTH_MAX: usize = 32;
 
+/// The most fields and comparisons of a filter, which are all tried on each row.
+const TESTS_MAX: usize = 256;
+
 /// Selects the values that a search returns.
 ///
 /// Written as JSON: `{"status": "open", "minutes": {"$gt": 5, "$lte": 60}, "author": {"name": "ada"}}`. All fields must
@@ -47,7 +50,8 @@ impl JsonFilter {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a filter that is not an object, an unknown
-    /// operator, an object that mixes operators and fields, and an order comparison with a value that has no order.
+    /// operator, an object that mixes operators and fields, an order comparison with a value that has no order, and a
+    /// filter that nests deeper than 32 levels or has over 256 fields and comparisons.
     pub fn parse(filter: &Value) -> Result<Self> {
         let Value::Object(fields) = filter else {
             return Err(Error::invalid_argument("a filter must be an object, such as `{\"status\": \"open\"}`"));
@@ -57,14 +61,15 @@ impl JsonFilter {
                 "the operator `{operator}` is in the place of a field name; write `{{\"field\": {{\"{operator}\": …}}}}`"
             )));
         }
-        Self::of_fields(fields, 0)
+        Self::of_fields(fields, 0, &mut 0)
     }
 
-    fn of_fields(fields: &Map<String, Value>, depth: usize) -> Result<Self> {
+    fn of_fields(fields: &Map<String, Value>, depth: usize, tests: &mut usize) -> Result<Self> {
+        count(tests, fields.len())?;
         if depth > DEPTH_MAX {
             return Err(Error::invalid_argument(format!("the filter is more than {DEPTH_MAX} levels deep")));
         }
-        let fields = fields.iter().map(|(name, value)| Ok((name.clone(), Test::of(value, depth + 1)?)));
+        let fields = fields.iter().map(|(name, value)| Ok((name.clone(), Test::of(value, depth + 1, tests)?)));
         Ok(Self { fields: fields.collect::<Result<_>>()? })
     }
 
@@ -80,18 +85,21 @@ impl JsonFilter {
 }
 
 impl Test {
-    fn of(value: &Value, depth: usize) -> Result<Self> {
+    fn of(value: &Value, depth: usize, tests: &mut usize) -> Result<Self> {
         let Value::Object(fields) = value else {
             return Ok(Self::All(vec![Comparison { operator: Operator::Equal, operand: value.clone() }]));
         };
         let operators = fields.keys().filter(|name| name.starts_with('$')).count();
         match operators {
             0 if fields.is_empty() => Ok(Self::All(vec![Comparison { operator: Operator::Equal, operand: value.clone() }])),
-            0 => JsonFilter::of_fields(fields, depth).map(Self::Beneath),
+            0 => JsonFilter::of_fields(fields, depth, tests).map(Self::Beneath),
             _ if operators < fields.len() => {
                 Err(Error::invalid_argument("a filter mixes operators and fields in one object; put them into two"))
             }
-            _ => fields.iter().map(|(name, operand)| Comparison::of(name, operand)).collect::<Result<_>>().map(Self::All),
+            _ => {
+                count(tests, fields.len())?;
+                fields.iter().map(|(name, operand)| Comparison::of(name, operand)).collect::<Result<_>>().map(Self::All)
+            }
         }
     }
 
@@ -132,6 +140,15 @@ impl Comparison {
             Operator::LessOrEqual => matches!(order(), Some(Ordering::Less | Ordering::Equal)),
         }
     }
+}
+
+/// Counts tests of a filter.
+fn count(tests: &mut usize, more: usize) -> Result<()> {
+    *tests += more;
+    if *tests <= TESTS_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid_argument(format!("the filter has over {TESTS_MAX} fields and comparisons; select by fewer")))
 }
 
 /// Orders two numbers or two strings; other values have no order.
@@ -238,6 +255,7 @@ mod tests {
             (json!({"n": {"$gt": null}}), "compares numbers or strings"),
             (json!({"n": {"$lte": [1]}}), "compares numbers or strings"),
             (deep, "levels deep"),
+            ((0..300).map(|number| (number.to_string(), json!({"$ne": 1}))).collect(), "over 256 fields"),
         ] {
             let error = JsonFilter::parse(&filter).expect_err("not a filter");
             assert!(error.message().contains(part), "{filter}: {error}");

@@ -3,12 +3,20 @@
 use super::{JsonFilter, JsonItem, JsonStore, with_value};
 use crate::error::{Error, Result};
 use crate::store::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions};
+use crate::work;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// How many rows are read per page of the store.
 const PAGE_ROWS: usize = 500;
+
+/// Once its items have this many bytes, a page ends.
+const FOUND_BYTES_MAX: usize = 16 << 20;
+
+/// Once this many bytes were examined, a page ends.
+const EXAMINED_BYTES_MAX: usize = 256 << 20;
 
 /// Options of an item search.
 #[derive(Debug, Clone, PartialEq)]
@@ -132,7 +140,7 @@ impl<T> std::ops::Deref for JsonFound<T> {
 
 impl JsonStore {
     /// Searches the items of a namespace. Rows that are not JSON items (files, parts of threads, other values) are
-    /// skipped.
+    /// skipped. A page also ends once its items have 16 MiB, or 256 MiB were examined; it returns a cursor then.
     ///
     /// Cost: reads every row with the prefix up to the end of the page; filters apply after reading.
     ///
@@ -140,7 +148,9 @@ impl JsonStore {
     /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) when a matching item is not of type `T`, or for a
     /// cursor outside the namespace. Otherwise as [`Store::scan`](crate::store::Store::scan).
     pub async fn search<T: DeserializeOwned>(&self, namespace: &Namespace, search: &JsonSearch) -> Result<JsonPage<T>> {
-        let mut run = Run { search, rows_left: search.rows_max.max(1), found: Vec::new(), last: None };
+        let filter = Arc::new(search.filter.clone());
+        let (rows_left, examined_bytes, found_bytes) = (search.rows_max.max(1), 0, 0);
+        let mut run = Run { search, filter, rows_left, examined_bytes, found_bytes, found: Vec::new(), last: None };
         let cursor = match &search.start_after {
             Some(cursor) => Some((Namespace::parse(&cursor.namespace)?, cursor.key.clone())),
             None => None,
@@ -188,7 +198,7 @@ impl JsonStore {
                 if run.is_full() {
                     return Ok(false);
                 }
-                run.look_at(namespace, row);
+                run.look_at(namespace, row).await?;
             }
             match page.next {
                 Some(_) if run.is_full() => return Ok(false),
@@ -202,7 +212,10 @@ impl JsonStore {
 /// A search in progress.
 struct Run<'s> {
     search: &'s JsonSearch,
+    filter: Arc<JsonFilter>,
     rows_left: usize,
+    examined_bytes: usize,
+    found_bytes: usize,
     found: Vec<(Namespace, Item, Value)>,
     /// The row examined last.
     last: Option<JsonCursor>,
@@ -210,18 +223,25 @@ struct Run<'s> {
 
 impl Run<'_> {
     fn is_full(&self) -> bool {
-        self.rows_left == 0 || self.found.len() >= self.search.limit.max(1)
+        let is_large = self.found_bytes >= FOUND_BYTES_MAX || self.examined_bytes >= EXAMINED_BYTES_MAX;
+        is_large || self.rows_left == 0 || self.found.len() >= self.search.limit.max(1)
     }
 
-    fn look_at(&mut self, namespace: &Namespace, row: Item) {
+    async fn look_at(&mut self, namespace: &Namespace, row: Item) -> Result<()> {
+        work::step().await;
         self.rows_left -= 1;
+        self.examined_bytes += row.value.len();
         self.last = Some(JsonCursor::new(namespace, &*row.key));
         if !JsonStore::is_item(&row) {
-            return;
+            return Ok(());
         }
-        let Ok(value) = serde_json::from_slice::<Value>(&row.value) else { return };
-        if self.search.filter.matches(&value) {
+        let (bytes, filter) = (row.value.clone(), self.filter.clone());
+        let matching =
+            work::run(row.value.len() as u64, move |_| serde_json::from_slice::<Value>(&bytes).ok().filter(|value| filter.matches(value)));
+        if let Some(value) = matching.await? {
+            self.found_bytes += row.value.len();
             self.found.push((namespace.clone(), row, value));
         }
+        Ok(())
     }
 }

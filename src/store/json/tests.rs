@@ -29,6 +29,26 @@ async fn keys(items: &JsonStore, namespace: &str, search: JsonSearch) -> Vec<Str
     }
 }
 
+/// A page held as many items as its limit allowed, whatever their size.
+#[tokio::test]
+async fn page_of_large_items_ends_early_and_continues() {
+    let items = items();
+    for number in 0..20 {
+        items.put(&space("a"), &format!("{number:02}"), &json!("x".repeat(2 << 20))).await.expect("put");
+    }
+    let mut search = JsonSearch::new();
+    let mut pages = Vec::new();
+    loop {
+        let page = items.search::<Value>(&space("a"), &search).await.expect("a page");
+        pages.push(page.items.len());
+        match page.next {
+            Some(next) => search.start_after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(pages, [8, 8, 4]);
+}
+
 #[tokio::test]
 async fn typed_value_round_trips() {
     #[derive(Debug, PartialEq, Serialize, Deserialize)]

@@ -4,9 +4,9 @@
 //! what was read.
 
 use crate::store::Namespace;
-use crate::store::effect::Effect;
+use crate::store::effect::{Effect, Prefixes};
 use jiff::Timestamp;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a condition finds at a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub(super) enum Met {
 /// The writes of the batches so far.
 #[derive(Debug, Default)]
 pub(super) struct Overlay<'b> {
-    rows: HashMap<(&'b Namespace, &'b str), Met>,
-    touched: Vec<(&'b Namespace, &'b str)>,
-    prefixes: Vec<(&'b Namespace, &'b str)>,
+    rows: BTreeMap<(&'b Namespace, &'b str), Met>,
+    touched: BTreeSet<(&'b Namespace, &'b str)>,
+    prefixes: Prefixes<'b>,
 }
 
 impl<'b> Overlay<'b> {
@@ -30,8 +30,12 @@ impl<'b> Overlay<'b> {
     pub(super) fn add(&mut self, effect: &Effect<'b>, counter: u64, now: Timestamp) {
         let is_over = |expires_at: Option<i64>| expires_at.is_some_and(|at| at <= now.as_microsecond());
         for &(namespace, prefix) in &effect.prefixes {
-            self.rows.retain(|(of, key), _| *of != namespace || !key.starts_with(prefix));
-            self.prefixes.push((namespace, prefix));
+            let following = self.rows.range((namespace, prefix)..).map(|(at, _)| *at);
+            let beneath: Vec<_> = following.take_while(|at| is_beneath(*at, namespace, prefix)).collect();
+            for at in beneath {
+                self.rows.remove(&at);
+            }
+            self.prefixes.insert(namespace, prefix);
         }
         for &at in &effect.deletes {
             self.rows.insert(at, Met::Absent);
@@ -42,7 +46,7 @@ impl<'b> Overlay<'b> {
             self.rows.insert((put.namespace, put.key), met);
         }
         for &(namespace, key, expires_at) in &effect.touches {
-            self.touched.push((namespace, key));
+            self.touched.insert((namespace, key));
             // A touch leaves an absent row absent, and a live row keeps its version.
             if is_over(expires_at) {
                 self.rows.insert((namespace, key), Met::Absent);
@@ -52,17 +56,22 @@ impl<'b> Overlay<'b> {
 
     /// Returns what a condition finds at a key; `None` if no batch wrote to it.
     pub(super) fn met(&self, namespace: &Namespace, key: &str) -> Option<Met> {
-        let is_removed = || self.prefixes.iter().any(|(of, prefix)| *of == namespace && key.starts_with(prefix));
+        let is_removed = || self.prefixes.cover(namespace, key);
         self.rows.get(&(namespace, key)).copied().or_else(|| is_removed().then_some(Met::Absent))
     }
 
     /// Returns whether a batch wrote below a prefix.
     pub(super) fn is_beneath(&self, namespace: &Namespace, prefix: &str) -> bool {
-        let is_in = |of: &Namespace, key: &str| of == namespace && key.starts_with(prefix);
-        self.rows.keys().any(|(of, key)| is_in(of, key))
-            || self.touched.iter().any(|(of, key)| is_in(of, key))
-            || self.prefixes.iter().any(|(of, other)| is_in(of, other) || (*of == namespace && prefix.starts_with(other)))
+        let row = self.rows.range((namespace, prefix)..).next().map(|(at, _)| *at);
+        let touched = self.touched.range((namespace, prefix)..).next().copied();
+        [row, touched].into_iter().flatten().any(|at| is_beneath(at, namespace, prefix))
+            || self.prefixes.lie_beneath(namespace, prefix)
+            || self.prefixes.cover(namespace, prefix)
     }
+}
+
+fn is_beneath(at: (&Namespace, &str), namespace: &Namespace, prefix: &str) -> bool {
+    at.0 == namespace && at.1.starts_with(prefix)
 }
 
 #[cfg(test)]

@@ -240,7 +240,9 @@ fn push_removals<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]) 
     let prefixes = parts.iter().flat_map(|part| part.effect.prefixes.iter().map(move |at| (&part.effect, at)));
     for (effect, (namespace, prefix)) in prefixes.filter(|(_, (_, prefix))| !prefix.contains('\0')) {
         ranges.push(namespace, lower_bound(prefix).into_owned(), upper_bound(prefix));
-        let puts = effect.puts.iter().filter(|put| put.namespace == *namespace && put.key.starts_with(prefix));
+        // The puts are in order, so those beneath a prefix follow each other.
+        let first = effect.puts.partition_point(|put| (put.namespace, put.key) < (*namespace, *prefix));
+        let puts = effect.puts[first..].iter().take_while(|put| put.namespace == *namespace && put.key.starts_with(prefix));
         puts.for_each(|put| kept.push(put.namespace, put.key));
     }
     if !ranges.is_empty() {
