@@ -9,6 +9,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ops::{GlobOptions, OnFailure, ReadOptions};
 use crate::path::{VfsPath, VfsPathBuf};
+use crate::work;
 use rmcp::model::{CacheScope, GetSkillResult, ListSkillsResult, SKILL_MD, Skill, SkillFrontmatter, SkillResource, SkillResources};
 
 /// The directory of a mount that contains skills.
@@ -22,6 +23,9 @@ const FILES_MAX: usize = 512;
 
 /// The most bytes of all files of a skill.
 const BYTES_MAX: u64 = 16 << 20;
+
+/// The maximum size of a head in bytes.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Lists the skills of the tree in path order, starting after the cursor.
 pub(super) async fn list(tree: &dyn Backend, mounts: &[VfsPathBuf], cursor: Option<String>) -> Result<ListSkillsResult> {
@@ -79,7 +83,12 @@ async fn skill(tree: &dyn Backend, path: &VfsPath) -> Result<Skill> {
     let text = tree.read(path, &ReadOptions::new().with_bytes_max(BYTES_MAX)).await?.content;
     let text = std::str::from_utf8(&text).map_err(|_| wrong("it is not UTF-8 text".to_owned()))?;
     let head = head(text).ok_or_else(|| wrong("it does not start with a head between lines of `---`".to_owned()))?;
-    let head: SkillFrontmatter = serde_saphyr::from_str(head).map_err(|error| wrong(format!("its head cannot be read: {error}")))?;
+    if head.len() > HEAD_BYTES_MAX {
+        let message = format!("the head of `{path}` has over {HEAD_BYTES_MAX} bytes; move text behind it");
+        return Err(Error::new(ErrorKind::TooLarge, message).at(path));
+    }
+    let head: SkillFrontmatter =
+        serde_saphyr::from_str_with_options(head, yaml_limits()).map_err(|error| wrong(format!("its head cannot be read: {error}")))?;
     if head.name != directory.name() {
         return Err(wrong(format!("it is named `{}` and lies in `{}`; the two must be the same", head.name, directory.name())));
     }
@@ -116,9 +125,20 @@ async fn files(tree: &dyn Backend, directory: &VfsPath) -> Result<Vec<SkillResou
     let mut files = Vec::with_capacity(found.entries.len());
     for entry in found.entries {
         let content = tree.read(&entry.path, &ReadOptions::new().with_bytes_max(BYTES_MAX)).await?.content;
-        files.push(SkillResource::from_bytes(uri::of(&entry.path), &content));
+        let uri = uri::of(&entry.path);
+        files.push(work::run(content.len() as u64, move |_| SkillResource::from_bytes(uri, &content)).await?);
     }
     Ok(files)
+}
+
+/// Returns the limits of parsing a head. An alias repeats what its anchor names, so some kilobytes of them could stand for gigabytes.
+fn yaml_limits() -> serde_saphyr::Options {
+    let alias_limits = serde_saphyr::alias_limits! { max_total_replayed_events: 256, max_replay_stack_depth: 8 };
+    let budget = serde_saphyr::budget! {
+        max_aliases: 64, max_anchors: 64, max_depth: 32, max_events: 20_000, max_nodes: 20_000, max_merge_keys: 64,
+        max_total_scalar_bytes: 4 << 20,
+    };
+    serde_saphyr::options! { budget: budget, alias_limits: alias_limits }
 }
 
 #[cfg(test)]
@@ -161,6 +181,33 @@ mod tests {
         {
             let error = get(&tree, &VfsPathBuf::parse(path).expect("legal")).await.expect_err("no skill");
             assert!(error.message().contains(reason), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn hostile_head_is_refused() {
+        let laughs = |levels: usize| {
+            let lines = (1..levels).map(|level| format!("l{level}: &l{level} [{}]\n", vec![format!("*l{}", level - 1); 9].join(", ")));
+            format!("l0: &l0 [{}]\n{}", vec!["lol"; 9].join(", "), lines.collect::<String>())
+        };
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(30_000), vec!["*a"; 5_000].join(", "));
+        for (what, rest, kind) in [
+            ("laughs", laughs(9), ErrorKind::InvalidArgument),
+            ("a long text again and again", long, ErrorKind::InvalidArgument),
+            ("nesting", format!("a: {}{}\n", "[".repeat(10_000), "]".repeat(10_000)), ErrorKind::InvalidArgument),
+            ("nesting by lines", (0..150).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect(), ErrorKind::InvalidArgument),
+            ("values", format!("a: [{}]\n", "1,".repeat(30_000)), ErrorKind::InvalidArgument),
+            ("size", format!("a: {}\n", "x".repeat(100_000)), ErrorKind::TooLarge),
+        ] {
+            let tree = StateBackend::new();
+            let head = format!("---\nname: bomb\ndescription: d\n{rest}---\n");
+            tree.write("/skills/bomb/SKILL.md", head).await.expect("written");
+            tree.write("/skills/fine/SKILL.md", "---\nname: fine\ndescription: &d d\nagain: *d\n---\n").await.expect("written");
+            let path = VfsPathBuf::parse("/skills/bomb/SKILL.md").expect("legal");
+            assert_eq!(get(&tree, &path).await.expect_err(what).kind(), kind, "{what}");
+            let listed = list(&tree, &[VfsPathBuf::root()], None).await.expect("listed").skills;
+            assert_eq!(listed.len(), 1, "{what}: the other skill is listed");
+            assert_eq!(listed[0].frontmatter.extra["again"], serde_json::json!("d"));
         }
     }
 
