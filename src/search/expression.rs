@@ -12,7 +12,7 @@ use bytes::Bytes;
 use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
 use parking_lot::Mutex;
 use regex_syntax::ParserBuilder;
-use regex_syntax::hir::Hir;
+use regex_syntax::hir::{Class, Hir, HirKind};
 use std::collections::VecDeque;
 
 /// The longest pattern in bytes.
@@ -23,6 +23,14 @@ const COMPILED_BYTES_MAX: usize = 10 << 20;
 
 /// How many bytes of automaton states a search may cache, for each thread.
 const STATES_BYTES_MAX: usize = 32 << 20;
+
+/// The most steps of one call of an expression: its states times the bytes it reads. Such a call cannot be interrupted. An expression
+/// that defeats the cache of automaton states takes about half a nanosecond a step (`rg -U '(?s-u)(a|b).{40000}z'`: 19 s for 1 MiB),
+/// so the longest call takes some seconds.
+const CALL_STEPS_MAX: u64 = 1 << 33;
+
+/// The least and the most bytes that one call may read, however large or small the expression is.
+const CALL_BYTES_MAX: std::ops::RangeInclusive<u64> = (64 << 10)..=(64 << 20);
 
 /// How many compiled expressions are cached.
 const REMEMBERED_MAX: usize = 4;
@@ -70,6 +78,12 @@ impl Expression {
             return Need::of_text(self.pattern.as_bytes());
         }
         self.parse().map_or(Need::Nothing, |expression| Need::of_expression(&expression))
+    }
+
+    /// Returns the most bytes that one call may search: as many as keep an uninterruptible call to some seconds.
+    pub(super) fn call_bytes_max(&self) -> usize {
+        let states = self.parse().map_or(1, |expression| states(&expression)).max(1);
+        (CALL_STEPS_MAX / states).clamp(*CALL_BYTES_MAX.start(), *CALL_BYTES_MAX.end()) as usize
     }
 
     /// Returns whether the pattern is literal text of several lines.
@@ -142,6 +156,22 @@ impl Expression {
             let ended = ended.then(|| builder.build(&format!("{}\n", self.pattern)).ok()).flatten();
             ended.ok_or_else(|| malformed(&self.pattern, &error))
         })
+    }
+}
+
+/// Estimates how many states an expression compiles to.
+fn states(expression: &Hir) -> u64 {
+    match expression.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        HirKind::Class(Class::Bytes(_)) => 1,
+        HirKind::Class(Class::Unicode(class)) => class.ranges().len().max(1) as u64,
+        HirKind::Repetition(repetition) => {
+            let times = u64::from(repetition.max.unwrap_or(repetition.min).max(1));
+            states(&repetition.sub).saturating_add(1).saturating_mul(times)
+        }
+        HirKind::Capture(capture) => states(&capture.sub).saturating_add(2),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().fold(1, |sum, part| sum.saturating_add(states(part))),
     }
 }
 

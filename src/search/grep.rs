@@ -13,10 +13,12 @@ use crate::error::{Error, Result};
 use crate::file::{BINARY_PROBE_BYTES, is_binary};
 use crate::ops::{Encoding, GrepCursor, GrepLine, GrepOptions, GrepOutput};
 use crate::path::VfsPath;
+use crate::work;
 use bytes::Bytes;
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
 use memchr::memmem::Finder;
+use memchr::memrchr;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -34,6 +36,9 @@ pub struct GrepMatcher {
     pub(super) plain: Option<Finder<'static>>,
     /// Whether a match may span lines.
     pub(super) multiline: bool,
+    /// The most bytes that the expression may search in one call, which cannot be interrupted: a whole content if matches span lines,
+    /// else one line.
+    call_bytes_max: usize,
     pub(super) invert: bool,
     binary: bool,
     encoding: Encoding,
@@ -116,11 +121,13 @@ impl GrepMatcher {
         let expression = Expression::of(options);
         let multiline = expression.is_multiline();
         let plain = expression.plain_text().map(|text| Finder::new(text).into_owned());
+        let call_bytes_max = expression.call_bytes_max();
         let matcher = expression.compile()?;
         Ok(Self {
             matcher,
             plain,
             multiline,
+            call_bytes_max,
             invert: options.invert,
             binary: options.binary,
             encoding: options.encoding,
@@ -158,6 +165,9 @@ impl GrepMatcher {
         }
         let decoded = (self.encoding != Encoding::Bytes).then(|| encoding::decoded(content, self.encoding));
         let text = decoded.as_ref().unwrap_or(content);
+        if self.is_beyond_one_call(text) {
+            return if self.skips(text) { FileOutcome::Binary } else { FileOutcome::TooLarge };
+        }
         // The remembered answer is about the bytes as stored.
         let skips = || if decoded.is_some() { self.skips(text) } else { !self.binary && is_binary() };
         // Whichever pass comes first waits for memory. The search overlaps this with more work, so it goes first if the binary
@@ -205,6 +215,15 @@ impl GrepMatcher {
     /// Returns whether content of this size is skipped.
     pub(crate) fn is_too_large(&self, size_bytes: u64) -> bool {
         self.size_max_bytes.is_some_and(|max| size_bytes > max)
+    }
+
+    /// Returns whether the expression would have to search more in one call than it may: some text whose matches span lines, or a long
+    /// line. Such content is skipped as too large. Plain text is found in interruptible steps, however long its lines are.
+    pub(crate) fn is_beyond_one_call(&self, text: &[u8]) -> bool {
+        if text.len() <= self.call_bytes_max || self.plain.is_some() {
+            return false;
+        }
+        self.multiline || has_line_over(text, self.call_bytes_max)
     }
 
     /// Returns whether content that starts with these raw bytes is skipped as binary. False if it must be decoded first.
@@ -264,10 +283,57 @@ impl GrepMatcher {
     }
 }
 
+/// Returns whether a line is longer than this.
+fn has_line_over(text: &[u8], bytes_max: usize) -> bool {
+    let mut start = 0;
+    // From one line break on, the last one within reach is looked for: most of the text is passed over.
+    while text.len() - start > bytes_max {
+        let Some(end) = memrchr(b'\n', &text[start..=start + bytes_max]) else { return true };
+        work::advance(bytes_max);
+        start += end + 1;
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ops::CaseMode;
+
+    fn outcome(options: &GrepOptions, content: Vec<u8>) -> FileOutcome {
+        let matcher = GrepMatcher::compile(options).expect("a legal pattern");
+        matcher.search(VfsPath::ROOT, &Bytes::from(content))
+    }
+
+    /// One call of the expression went through the whole file, and nothing could stop it: `(?s-u)(a|b).{40000}z` takes 19 s for each MiB.
+    #[test]
+    fn file_that_a_call_of_a_large_expression_would_take_long_for_is_too_large() {
+        let hostile = |lines: bool| GrepOptions::regex("(?s-u)(a|b)[^\\n]{40000}z").with_multiline(lines);
+        let lines = |bytes: usize| b"ab c\n".iter().copied().cycle().take(bytes).collect::<Vec<u8>>();
+        let line = |bytes: usize| vec![b'.'; bytes];
+        let is_too_large = |options: &GrepOptions, content| matches!(outcome(options, content), FileOutcome::TooLarge);
+        assert!(is_too_large(&hostile(true), lines(1 << 20)), "the whole content is one call");
+        assert!(!is_too_large(&hostile(false), lines(1 << 20)), "each line is a call");
+        assert!(is_too_large(&hostile(false), line(1 << 20)), "the line is one call");
+        assert!(is_too_large(&hostile(false).with_invert(true), [lines(100), line(1 << 20), lines(100)].concat()));
+        assert!(!is_too_large(&hostile(true), lines(64 << 10)));
+        // Ordinary expressions search large files.
+        for pattern in [r"use \w+::\{\n", r"(?s)fn main.*\}", r"a\s+b", "[a-z]+\n[A-Z]{3}"] {
+            let options = GrepOptions::regex(pattern).with_multiline(true);
+            assert!(!is_too_large(&options, lines(4 << 20)), "{pattern}");
+        }
+        assert!(!is_too_large(&GrepOptions::new("z"), line(80 << 20)), "plain text is found in steps");
+        assert!(matches!(outcome(&hostile(true), vec![0; 1 << 20]), FileOutcome::Binary));
+    }
+
+    #[test]
+    fn longest_line_is_found_wherever_it_stands() {
+        for (text, longest) in [("", 0), ("abc", 3), ("abc\n", 3), ("a\nbcd\ne", 3), ("\n\n\nab", 2), ("abcd\nef\n", 4)] {
+            for max in 1..6 {
+                assert_eq!(has_line_over(text.as_bytes(), max), longest > max, "{text:?} {max}");
+            }
+        }
+    }
     use crate::path::VfsPathBuf;
 
     fn path(text: &str) -> VfsPathBuf {

@@ -230,6 +230,9 @@ impl Search<'_> {
                 Ok(None) => break,
                 Err(unread) => return unread.outcome(),
             };
+            if self.matcher.is_beyond_one_call(&window.content) {
+                return Ok(FileOutcome::TooLarge);
+            }
             let flow = seeker.push(&window);
             buffer = window.into_buffer().unwrap_or_default();
             if flow.is_break() {
@@ -247,6 +250,9 @@ impl Search<'_> {
         let mut unread = None;
         let find = |number| {
             let window = part::read(&file.handle, number, WINDOW_BYTES, BUFFER.take())?;
+            if self.matcher.is_beyond_one_call(&window.content) {
+                return Err(Unread::TooLong);
+            }
             let found = self.matcher.find(&window);
             keep_buffer(window.into_buffer().unwrap_or_default());
             Ok(found)
