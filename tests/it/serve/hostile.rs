@@ -156,3 +156,44 @@ fn errors_are_problems_as_described_in_openapi() {
     }
     assert_eq!(problem["path"], json!("/none"));
 }
+
+/// Each is refused for its depth or size before anything grows with it, or is bounded work.
+#[test]
+fn deep_and_multiplying_arguments_are_refused() {
+    let served = Served::start();
+    let deep = format!("{}1{}", "[".repeat(50_000), "]".repeat(50_000));
+    let objects = format!("{}1{}", "{\"a\":".repeat(50_000), "}".repeat(50_000));
+    let headers = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+    for deep in [&deep, &objects] {
+        for (path, body) in [
+            ("/v1/glob", format!("{{\"path\": \"/\", \"pattern\": {deep}}}")),
+            ("/v1/tools/read_file", format!("{{\"path\": {deep}}}")),
+            ("/v1/store/search", format!("{{\"namespace\": [\"a\"], \"filter\": {{\"a\": {{\"$eq\": {deep}}}}}}}")),
+        ] {
+            assert_eq!(served.send("POST", path, &headers, body.as_bytes()).code(), "invalid_argument", "{path}");
+        }
+        let params = format!("{{\"name\": \"ls\", \"arguments\": {{\"path\": {deep}}}}}");
+        let call = format!("{{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"tools/call\", \"params\": {params}}}");
+        for body in [call.as_bytes(), deep.as_bytes()] {
+            let answer = served.send("POST", "/mcp", &headers, body);
+            assert!((400..500).contains(&answer.status), "{}", answer.status);
+        }
+    }
+    let filter: serde_json::Map<String, Value> = (0..1_000).map(|number| (number.to_string(), json!({"$ne": 1}))).collect();
+    assert_eq!(served.post("/v1/store/search", &json!({"namespace": ["a"], "filter": filter})).code(), "invalid_argument");
+    for (pattern, status) in [
+        ("{a/,b/}".repeat(11), 400),
+        ("{a,b}".repeat(800), 200),
+        (format!("{}a{}", "{".repeat(17), "}".repeat(17)), 400),
+        ("**/".repeat(61), 400),
+        ("*".repeat(5_000), 400),
+        ("{".repeat(4_000), 400),
+    ] {
+        assert_eq!(served.post("/v1/glob", &json!({"path": "/", "pattern": pattern})).status, status, "{pattern}");
+    }
+    for pattern in ["(?:a{1000}){1000}", "(((((a{9}){9}){9}){9}){9}){99}", &"(".repeat(1_000)] {
+        let grep = json!({"path": "/", "pattern": pattern, "regex": true, "multiline": true});
+        assert_eq!(served.post("/v1/grep", &grep).code(), "invalid_argument", "{pattern}");
+    }
+    assert_eq!(served.get("/livez").status, 200);
+}
