@@ -81,7 +81,7 @@ fn of_mcp_tool(name: &str) -> Result<Door, &'static str> {
         "write" | "write_file" | "edit" | "edit_file" | "apply_patch" | "create_directory" | "delete" | "move" | "move_file" => {
             Err(NO_LISTING)
         }
-        "list_allowed_directories" => Err(NO_LISTING),
+        "checkpoint" | "history" | "list_allowed_directories" | "restore" => Err(NO_LISTING),
         other => panic!("say here whether the tool `{other}` lists a directory"),
     }
 }
