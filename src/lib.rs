@@ -48,46 +48,43 @@
     doc = "`conformance` (a feature) the contract as test cases, for a backend or store of your own."
 )]
 
-pub mod clock;
-pub mod error;
-pub mod path;
-mod shared;
+pub use treehold_agent::{audit, feed, memory, session, tools, workspace};
+#[cfg(feature = "conformance")]
+pub use treehold_conformance as conformance;
+#[cfg(feature = "conformance")]
+pub use treehold_conformance::{backend_conformance, checkpointer_conformance, store_conformance};
+#[cfg(any(feature = "remote", feature = "serve"))]
+pub use treehold_core::wire;
+pub use treehold_core::{clock, error, file, ops, path, scope, search, text, trace};
 #[cfg(feature = "mcp")]
-mod shares;
-
-pub mod file;
-pub mod ops;
-pub mod scope;
-pub mod search;
-pub mod store;
-pub mod text;
-mod work;
-
-pub mod backend;
-pub mod checkpoint;
-pub mod composite;
-pub mod layer;
-pub mod tools;
-
-pub mod audit;
-pub mod feed;
-pub mod memory;
-pub mod session;
-pub mod workspace;
+pub use treehold_mcp as mcp;
+#[cfg(feature = "serve")]
+pub use treehold_serve as serve;
+pub use treehold_tree::{checkpoint, composite, layer};
 
 pub mod config;
 
-pub mod trace;
-#[cfg(any(feature = "remote", feature = "serve"))]
-pub mod wire;
+/// A file tree behind one root: the trait that every tier, layer and composite implements, and the tiers.
+pub mod backend {
+    #[cfg(feature = "remote")]
+    pub use treehold_remote::{RemoteBackend, RemoteOptions};
+    pub use treehold_tree::backend::*;
+}
 
-#[cfg(feature = "mcp")]
-pub mod mcp;
-#[cfg(feature = "serve")]
-pub mod serve;
-
-#[cfg(feature = "conformance")]
-pub mod conformance;
+/// Namespaced rows: the trait behind everything durable, and its engines.
+pub mod store {
+    #[cfg(feature = "mysql")]
+    pub use treehold_mysql::{MysqlOptions, MysqlStore};
+    #[cfg(feature = "postgres")]
+    pub use treehold_postgres::{PostgresOptions, PostgresStore};
+    #[cfg(feature = "redis")]
+    pub use treehold_redis::{RedisOptions, RedisStore};
+    #[cfg(feature = "sled")]
+    pub use treehold_sled::{SledOptions, SledStore};
+    #[cfg(feature = "sqlite")]
+    pub use treehold_sqlite::{SnapshotOptions, SnapshotProgress, SqliteOptions, SqliteStore};
+    pub use treehold_store::*;
+}
 
 pub use audit::AuditLog;
 pub use backend::{Backend, BackendExt, CacheOptions, CachedBackend, OverlayBackend, StateBackend, StoreBackend, Subtree, TreeNews};

@@ -46,9 +46,16 @@ fn endpoint(api: Api, base_url: String) -> Endpoint {
     Endpoint { api, base_url, key: "key".to_owned(), model: "scripted".to_owned() }
 }
 
+/// A project, and a data directory beside it: a tree does not reach the files that govern it.
+fn place(directory: &Path) -> Place {
+    let project = directory.join("project");
+    std::fs::create_dir_all(&project).expect("a directory");
+    Place::new(project, directory.join("data"))
+}
+
 /// Opens a session as another process would.
 async fn session(data: &Path, thread: &str) -> Session {
-    let mut config = Config::builtin(&Place::new(data, data));
+    let mut config = Config::builtin(&place(data));
     config.scope.thread = thread.to_owned();
     config.workspace().expect("a sound configuration").session(config.scope()).await.expect("a session")
 }
@@ -86,7 +93,8 @@ async fn memory_of_one_thread_is_in_the_prompt_of_the_next() {
 
     let [first, second, third] = [(); 3].map(|()| asked.recv().expect("a request"));
     assert!(first.head.starts_with("post /v1/messages http/1.1\r\n") && first.head.contains("x-api-key: key\r\n"), "{}", first.head);
-    assert!(first.body["system"].as_str().expect("a text").contains("There is no memory yet."));
+    let prompt = first.body["system"].as_str().expect("a text");
+    assert!(prompt.contains("There is no memory yet."), "{prompt}");
     let tools: Vec<&Value> = first.body["tools"].as_array().expect("tools").iter().map(|tool| &tool["name"]).collect();
     assert_eq!((tools.len(), tools[10]), (11, &json!("memory")));
     let results = &second.body["messages"][2]["content"];
@@ -112,7 +120,7 @@ async fn memory_of_one_thread_is_in_the_prompt_of_the_next() {
     let roles: Vec<&str> =
         fifth.body["messages"].as_array().expect("messages").iter().filter_map(|message| message["role"].as_str()).collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant", "user", "assistant", "user"]);
-    let config = Config::builtin(&Place::new(data.path(), data.path()));
+    let config = Config::builtin(&place(data.path()));
     let workspace = config.workspace().expect("a sound configuration");
     let checkpoints = workspace.checkpointer().expect("threads are kept").list(monday.scope(), &ListOptions::new()).await.expect("a list");
     assert!(checkpoints.checkpoints.len() >= 3, "{checkpoints:?}");

@@ -5,15 +5,15 @@ use super::protected::check_protected;
 use super::remote::{check_peer, check_remote};
 use super::url::StoreUrl;
 use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
-use crate::checkpoint::check_checkpoint_name;
-use crate::clock::parse_age;
-use crate::error::Error;
-use crate::layer::{Operations, Rule};
-use crate::path::VfsPathBuf;
-use crate::scope::{NamespaceTemplate, Scope, Template};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use treehold_core::clock::parse_age;
+use treehold_core::error::Error;
+use treehold_core::path::VfsPathBuf;
+use treehold_core::scope::{NamespaceTemplate, Scope, Template};
+use treehold_tree::checkpoint::check_checkpoint_name;
+use treehold_tree::layer::{Operations, Rule};
 
 /// Checks a configuration as written, before defaults are filled in.
 pub(super) fn check(config: &Config) -> Result<(), Broken> {
@@ -136,7 +136,7 @@ fn check_routes(config: &Config) -> Result<(), Broken> {
     }
     if let Some(path) = state
         && !config.routes.is_empty()
-        && !seen.contains_key(crate::path::VfsPath::ROOT)
+        && !seen.contains_key(treehold_core::path::VfsPath::ROOT)
     {
         return Err(Broken::new(&["routes", path, "type"], format!("the thread's state stands at `{path}`, so nothing stands at `/`"))
             .with_hint(Some("add `[routes.\"/\"]`".to_owned())));

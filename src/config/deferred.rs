@@ -3,16 +3,16 @@
 //! A missing directory or token must not disable the other routes. Each call tries to open the mount again, so it works as soon as the
 //! cause is fixed.
 
-use crate::backend::Backend;
-use crate::error::{Error, Result};
-use crate::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight,
-};
-use crate::path::VfsPath;
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use treehold_core::error::{Error, Result};
+use treehold_core::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight,
+};
+use treehold_core::path::VfsPath;
+use treehold_tree::backend::Backend;
 
 type Open = Box<dyn Fn() -> Result<Arc<dyn Backend>> + Send + Sync>;
 

@@ -1,11 +1,11 @@
 //! Faults of a configuration: their location, and what was probably intended.
 
 use super::Place;
-use crate::error::{Error, ErrorKind};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
+use treehold_core::error::{Error, ErrorKind};
 
 /// A fault in a configuration: file, line, column, and the probably intended key or value.
 ///

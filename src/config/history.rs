@@ -2,20 +2,20 @@
 
 use super::open::{OpenFiles, Place, check_fields};
 use super::{Config, HISTORY_AT, HISTORY_THREAD, RouteConfig, Stores};
-use crate::backend::{Backend, StateSnapshot};
-use crate::checkpoint::{Checkpoint, Checkpointer, HistoryBackend, StoreCheckpointer, with_checkpoint};
-use crate::error::{ErrorKind, Result};
-use crate::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight,
-};
-use crate::path::VfsPath;
-use crate::scope::{Scope, Template};
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
+use treehold_core::error::{ErrorKind, Result};
+use treehold_core::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight,
+};
+use treehold_core::path::VfsPath;
+use treehold_core::scope::{Scope, Template};
+use treehold_tree::backend::{Backend, StateSnapshot};
+use treehold_tree::checkpoint::{Checkpoint, Checkpointer, HistoryBackend, StoreCheckpointer, with_checkpoint};
 
 impl Config {
     /// Returns the opener of a history route.

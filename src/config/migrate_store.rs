@@ -3,9 +3,9 @@
 use super::open_store::OpenStoreOptions;
 use super::stores::Engine;
 use super::{Config, Place};
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::{MigrateOptions, MigrateProgress, MigrateReport};
 use std::path::{Path, PathBuf};
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_store::{MigrateOptions, MigrateProgress, MigrateReport};
 
 /// The file name of the default store, and its former one.
 const FILE: &str = "treehold.db";
@@ -91,8 +91,9 @@ async fn blocking(
 
 #[cfg(feature = "sqlite")]
 fn migrate_sqlite(file: &Path, how: &MigrateOptions, tell: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
-    use crate::error::AtHost;
-    use crate::store::{MigrateOutcome, SqliteOptions, SqliteStore};
+    use treehold_core::error::AtHost;
+    use treehold_sqlite::{SqliteOptions, SqliteStore};
+    use treehold_store::MigrateOutcome;
     let Some(former) = former_file(file) else { return SqliteStore::migrate(&SqliteOptions::new(file), how, tell) };
     // If killed between the two steps, the next run finds the file migrated and moves it.
     let mut report = SqliteStore::migrate(&SqliteOptions::new(&former), how, tell)?;
@@ -111,22 +112,22 @@ fn migrate_sqlite(file: &Path, how: &MigrateOptions, tell: &mut (dyn FnMut(Migra
 
 #[cfg(feature = "sled")]
 fn migrate_sled(directory: &Path, how: &MigrateOptions, tell: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
-    crate::store::SledStore::migrate(&crate::store::SledOptions::new(directory), how, tell)
+    treehold_sled::SledStore::migrate(&treehold_sled::SledOptions::new(directory), how, tell)
 }
 
 #[cfg(feature = "postgres")]
 async fn migrate_postgres(url: String, how: &MigrateOptions, tell: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
-    crate::store::PostgresStore::migrate(&crate::store::PostgresOptions::new(url), how, tell).await
+    treehold_postgres::PostgresStore::migrate(&treehold_postgres::PostgresOptions::new(url), how, tell).await
 }
 
 #[cfg(feature = "mysql")]
 async fn migrate_mysql(url: String, how: &MigrateOptions, tell: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
-    crate::store::MysqlStore::migrate(&crate::store::MysqlOptions::new(url), how, tell).await
+    treehold_mysql::MysqlStore::migrate(&treehold_mysql::MysqlOptions::new(url), how, tell).await
 }
 
 #[cfg(feature = "redis")]
 async fn migrate_redis(url: String, how: &MigrateOptions, tell: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
-    crate::store::RedisStore::migrate(&crate::store::RedisOptions::new(url), how, tell).await
+    treehold_redis::RedisStore::migrate(&treehold_redis::RedisOptions::new(url), how, tell).await
 }
 
 /// Defines the migration of an engine that this program was built without.

@@ -1,4 +1,4 @@
-//! Typed configuration: the contents of `treehold.toml`, the built-in defaults, and opening a [`Workspace`](crate::Workspace) from them.
+//! Typed configuration: the contents of `treehold.toml`, the built-in defaults, and opening a [`Workspace`](treehold_agent::workspace::Workspace) from them.
 //!
 //! [`Config::parse`] parses a text; a fault names the file, line and column, and suggests the intended key. [`Config::builtin`] is the
 //! configuration without a file. [`Config::workspace`] opens it. Only this module names every backend, store and layer. A store is opened
@@ -6,14 +6,14 @@
 //!
 //! Relative paths are resolved against the directory of the file. `{data}` in the URL of a store is replaced by the data directory.
 
-use crate::error::{Error, Result};
-use crate::memory::{MemorySettings, PromptOptions};
-use crate::path::VfsPath;
-use crate::scope::ScopeField;
-use crate::session::ThreadDurability;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use treehold_agent::memory::{MemorySettings, PromptOptions};
+use treehold_agent::session::ThreadDurability;
+use treehold_core::error::{Error, Result};
+use treehold_core::path::VfsPath;
+use treehold_core::scope::ScopeField;
 
 mod check;
 #[cfg(any(feature = "remote", all(feature = "filesystem", unix)))]
@@ -51,7 +51,7 @@ pub use url::without_password;
 pub const DEFAULT_STORE: &str = "default";
 
 /// The namespace that overlay namespaces lie beneath.
-pub const OVERLAY_NAMESPACE: [&str; 2] = crate::store::reserved::OVERLAYS;
+pub const OVERLAY_NAMESPACE: [&str; 2] = treehold_core::reserved::OVERLAYS;
 
 /// The default namespace template of an overlay.
 const OVERLAY_TEMPLATE: &str = "{tenant}/{user}/{thread}";
@@ -174,7 +174,7 @@ impl Default for ThreadsConfig {
             store: DEFAULT_STORE.to_owned(),
             durability: ThreadDurability::default(),
             audit: true,
-            memory_bytes_max: crate::workspace::THREADS_BYTES_MAX,
+            memory_bytes_max: treehold_agent::workspace::THREADS_BYTES_MAX,
         }
     }
 }
@@ -567,7 +567,7 @@ impl Config {
     /// Reads a configuration file. Relative paths in it are resolved against its directory.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if the file does not exist, [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a
+    /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) if the file does not exist, [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a
     /// fault in it, with the [`ConfigFault`] as its source.
     pub fn load(file: &Path, data: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).map_err(|error| fault::of_reading(file, error))?;
@@ -578,7 +578,7 @@ impl Config {
     /// checked text is the one that takes effect.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a fault in it, with the [`ConfigFault`] as its source.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a fault in it, with the [`ConfigFault`] as its source.
     pub fn load_text(file: &Path, text: &str, data: &Path) -> Result<Self> {
         let absolute = std::path::absolute(file).map_err(|error| fault::of_reading(file, error))?;
         let directory = absolute.parent().map_or_else(PathBuf::new, Path::to_owned);
@@ -600,7 +600,7 @@ impl Config {
     /// Overrides a field of the default scope. `by` names the origin, which [`Origin::Caller`] shows.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an invalid id.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for an invalid id.
     pub fn set_scope(&mut self, field: ScopeField, id: &str, by: impl Into<String>) -> Result<()> {
         let id = id.to_owned();
         match field {
@@ -686,7 +686,7 @@ mod tests {
             let config = parsed(&format!("[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\n{index}"));
             config.routes["/m"].index.clone().expect("a store route says which").kinds().to_vec()
         };
-        use crate::backend::IndexKind::{Trigram, Words};
+        use treehold_tree::backend::IndexKind::{Trigram, Words};
         assert_eq!((index(""), index("index = \"none\""), index("index = []")), (vec![], vec![], vec![]));
         assert_eq!((index("index = \"trigram\""), index("index = [\"words\"]")), (vec![Trigram], vec![Words]));
         assert_eq!(index("index = [\"words\", \"trigram\", \"words\"]"), [Trigram, Words]);

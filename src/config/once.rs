@@ -4,13 +4,13 @@
 //! caches. So opening a location that is already open returns the existing store. Names of the same location, such as a link or a relative
 //! path, are unified by the canonical path.
 
-use crate::error::Result;
-use crate::store::Store;
-use crate::store::place::Place;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Weak};
+use treehold_core::error::Result;
+use treehold_store::Store;
+use treehold_store::place::Place;
 
 /// An open store, and the file that identifies it. Once that file is removed or replaced, the path denotes a different store.
 struct Opened {
@@ -58,8 +58,8 @@ fn canonical(path: &Path) -> PathBuf {
 #[cfg(all(test, feature = "sled", feature = "sqlite"))]
 mod tests {
     use crate::config::{Config, Place};
-    use crate::store::{Batch, Namespace, Store};
     use std::sync::Arc;
+    use treehold_store::{Batch, Namespace, Store};
 
     #[tokio::test]
     async fn names_of_one_location_share_a_store_that_reopens_after_close() {
@@ -99,8 +99,8 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test]
     async fn store_is_reopened_after_its_file_is_replaced() {
-        use crate::ErrorKind;
         use crate::config::{OpenStoreOptions, open_store};
+        use treehold_core::error::ErrorKind;
 
         let directory = tempfile::tempdir().expect("a directory");
         let options = OpenStoreOptions::new().with_directory(directory.path());

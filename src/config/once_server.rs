@@ -3,12 +3,12 @@
 //! A second opening would have its own connections, caches and commit batching. URLs share an opening if their normal forms
 //! ([`server_key`]) are equal: the same engine, host, database, user, password and parameters. Embedded stores are in `once.rs`.
 
-use crate::error::Result;
-use crate::store::Store;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 use tokio::runtime;
+use treehold_core::error::Result;
+use treehold_store::Store;
 
 /// Locked while the store is opened.
 type ServerSlot = Arc<tokio::sync::Mutex<Option<Weak<dyn Store>>>>;
@@ -114,8 +114,8 @@ fn without_needless_escapes(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::MemoryStore;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use treehold_store::MemoryStore;
 
     #[test]
     fn urls_of_one_store_have_one_normal_form() {
@@ -186,7 +186,7 @@ mod tests {
         drop((one, two));
         let anew = open("postgres://once/x?a=1&b=2").await;
         assert_eq!(opened.load(Ordering::Relaxed), 3);
-        let failed = async { Err(crate::Error::unsupported("not today")) };
+        let failed = async { Err(treehold_core::error::Error::unsupported("not today")) };
         assert!(open_server_once("postgres://once/z", failed).await.is_err());
         open("postgres://once/z").await;
         // Runtimes do not share an open store, since its connections end with the first runtime.

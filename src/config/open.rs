@@ -4,25 +4,25 @@
 use super::deferred::Deferred;
 use super::stores::Stores;
 use super::{Config, DEFAULT_STORE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex, RouteType, check};
-use crate::audit::AuditLog;
-use crate::backend::{Backend, StoreBackend};
-use crate::checkpoint::StoreCheckpointer;
-use crate::error::{AtHost, Error, ErrorKind, Result};
-use crate::feed::Feed;
-use crate::layer::{
-    Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
-};
-use crate::memory::{MemorySettings, PromptOptions};
-use crate::path::VfsPathBuf;
-use crate::scope::{NamespaceTemplate, Scope, ScopeField, Template};
-use crate::shared::Shared;
-use crate::store::{Namespace, RESERVED_ROOT};
-use crate::workspace::{Opening, Workspace, WorkspaceBuilder};
 use parking_lot::Mutex;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use treehold_agent::audit::AuditLog;
+use treehold_agent::feed::Feed;
+use treehold_agent::memory::{MemorySettings, PromptOptions};
+use treehold_agent::workspace::{Opening, Workspace, WorkspaceBuilder};
+use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+use treehold_core::path::VfsPathBuf;
+use treehold_core::scope::{NamespaceTemplate, Scope, ScopeField, Template};
+use treehold_core::shared::Shared;
+use treehold_store::{Namespace, RESERVED_ROOT};
+use treehold_tree::backend::{Backend, StoreBackend};
+use treehold_tree::checkpoint::StoreCheckpointer;
+use treehold_tree::layer::{
+    Audit, JsonLinesSink, Layered, Limit, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Retry, Rule, SinkFailure, Timeout,
+};
 
 impl Config {
     /// Returns the default scope.
@@ -37,7 +37,7 @@ impl Config {
     /// Returns the stores. Each is opened by its first call.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a malformed URL, which is possible if it was set after parsing.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a malformed URL, which is possible if it was set after parsing.
     pub fn stores(&self) -> Result<Stores> {
         Stores::new(self)
     }
@@ -45,7 +45,7 @@ impl Config {
     /// Builds the workspace. Stores are opened by the first call that needs them, directories by the first session.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an invalid setting, which is possible if it was set after parsing.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for an invalid setting, which is possible if it was set after parsing.
     pub fn workspace(&self) -> Result<Workspace> {
         self.workspace_on(&self.stores()?)
     }
@@ -53,7 +53,7 @@ impl Config {
     /// Builds the workspace on existing stores.
     ///
     /// # Errors
-    /// As [`Config::workspace`], and [`NotFound`](crate::ErrorKind::NotFound) for a store that is not in `stores`.
+    /// As [`Config::workspace`], and [`NotFound`](treehold_core::error::ErrorKind::NotFound) for a store that is not in `stores`.
     pub fn workspace_on(&self, stores: &Stores) -> Result<Workspace> {
         let mut workspace = Workspace::builder().durability(self.threads.durability).threads_bytes_max(self.threads.memory_bytes_max);
         if self.threads.save {
@@ -152,7 +152,7 @@ impl Config {
     /// Returns the host directory of a filesystem route for a scope, or `None` for other routes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field of the root, or an id cannot be a directory name.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) if the scope lacks a field of the root, or an id cannot be a directory name.
     pub fn filesystem_root(&self, path: &str, scope: &Scope) -> Result<Option<PathBuf>> {
         let Some(root) = self.routes.get(path).and_then(|route| route.root.as_deref()) else { return Ok(None) };
         filled_root(&Template::parse(root)?, scope).map(|text| Some(self.resolve(&text)))
@@ -161,8 +161,8 @@ impl Config {
     /// Returns the tree of a store route for a scope, without its layers, or `None` for other routes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field of the namespace,
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a store that is not in `stores`.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) if the scope lacks a field of the namespace,
+    /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) for a store that is not in `stores`.
     pub fn store_tree(&self, path: &str, stores: &Stores, scope: &Scope) -> Result<Option<StoreBackend>> {
         let Some(route) = self.routes.get(path).filter(|route| route.tier == RouteType::Store) else { return Ok(None) };
         let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
@@ -218,7 +218,7 @@ impl Config {
     #[cfg(all(feature = "filesystem", unix))]
     fn filesystem(&self, path: &str, route: &RouteConfig) -> Result<OpenFiles> {
         use super::RouteSync;
-        use crate::backend::{FilesystemBackend, FilesystemOptions, SyncMode};
+        use treehold_tree::backend::{FilesystemBackend, FilesystemOptions, SyncMode};
 
         let template = Template::parse(route.root.as_deref().unwrap_or_default())?;
         let options = FilesystemOptions::new()
@@ -236,7 +236,7 @@ impl Config {
             let root = filled_root(&template, scope).map(|text| config.resolve(&text))?;
             let (config, path, options, directory) = (config.clone(), path.clone(), options.clone(), root.clone());
             let tree = Deferred::open(move || match FilesystemBackend::open(&directory, options.clone()) {
-                Ok(tree) => Ok(Arc::new(crate::layer::Protected::new(config.protections(&path, &directory)?, tree))),
+                Ok(tree) => Ok(Arc::new(treehold_tree::layer::Protected::new(config.protections(&path, &directory)?, tree))),
                 Err(error) => Err(unopened(&path, error)),
             });
             Ok((Place::Directory(root), tree))
@@ -417,7 +417,7 @@ fn is_directory_name(id: &str) -> bool {
 mod tests {
     use super::super::Place as ConfigPlace;
     use super::*;
-    use crate::backend::BackendExt;
+    use treehold_tree::backend::BackendExt;
 
     /// The quota kept counting what a reload had dropped.
     #[tokio::test]

@@ -2,10 +2,10 @@
 
 use super::stores::Engine;
 use super::{Config, Place};
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::Store;
 use std::path::PathBuf;
 use std::sync::Arc;
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_store::Store;
 
 /// Options for opening a store by its URL.
 #[derive(Debug, Clone, PartialEq, Eq)]

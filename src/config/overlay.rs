@@ -2,19 +2,19 @@
 
 use super::open::{OpenFiles, Place, check_fields};
 use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, OVERLAY_TEMPLATE, OverlayConfig, RouteConfig, Stores};
-use crate::backend::{OverlayBackend, StoreBackend};
-use crate::error::{Error, Result};
-use crate::path::VfsPathBuf;
-use crate::scope::{NamespaceTemplate, Scope};
-use crate::store::Namespace;
 use std::sync::Arc;
+use treehold_core::error::{Error, Result};
+use treehold_core::path::VfsPathBuf;
+use treehold_core::scope::{NamespaceTemplate, Scope};
+use treehold_store::Namespace;
+use treehold_tree::backend::{OverlayBackend, StoreBackend};
 
 impl Config {
     /// Returns the overlay of a route for a scope, without the layers around it, or `None` if the route has none.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field of a template,
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a store that is not in `stores`.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) if the scope lacks a field of a template,
+    /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) for a store that is not in `stores`.
     pub fn overlay(&self, path: &str, stores: &Stores, scope: &Scope) -> Result<Option<OverlayBackend>> {
         let Some((path, route)) = self.routes.get_key_value(path) else { return Ok(None) };
         let Some(overlay) = &route.overlay else { return Ok(None) };
@@ -70,8 +70,8 @@ impl Config {
     /// Returns the route of a path: the longest that is a prefix of it.
     ///
     /// # Errors
-    /// [`InvalidPath`](crate::ErrorKind::InvalidPath) for a route with an invalid path, which is possible if it was set after parsing.
-    pub fn route_of(&self, path: &crate::path::VfsPath) -> Result<Option<(&str, VfsPathBuf)>> {
+    /// [`InvalidPath`](treehold_core::error::ErrorKind::InvalidPath) for a route with an invalid path, which is possible if it was set after parsing.
+    pub fn route_of(&self, path: &treehold_core::path::VfsPath) -> Result<Option<(&str, VfsPathBuf)>> {
         let mut found: Option<(&str, VfsPathBuf)> = None;
         for key in self.routes.keys() {
             let prefix = VfsPathBuf::parse(key).map_err(Error::from)?;

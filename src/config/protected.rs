@@ -2,14 +2,14 @@
 
 use super::stores::Engine;
 use super::{Config, RouteType};
-use crate::error::{Error, Result};
-use crate::layer::Protections;
-use crate::path::{VfsPath, VfsPathBuf};
-use crate::scope::Scope;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use treehold_core::error::{Error, Result};
+use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_core::scope::Scope;
+use treehold_tree::layer::Protections;
 
-/// Host files that can be read but not changed, because tools run what they contain ([`RUNS_CODE`](crate::layer::RUNS_CODE)).
+/// Host files that can be read but not changed, because tools run what they contain ([`RUNS_CODE`](treehold_tree::layer::RUNS_CODE)).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -63,7 +63,7 @@ impl Config {
     /// only a part of it is visible, nothing could be protected. The data directory itself may contain trees beside what is kept there.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a directory at or inside something that governs the trees.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a directory at or inside something that governs the trees.
     pub(super) fn protections(&self, at: &str, root: &Path) -> Result<Protections> {
         let path = VfsPathBuf::parse(at)?;
         let mut protections = self.named_protections(&path)?.with_root(canonical(root));
@@ -94,7 +94,7 @@ impl Config {
     /// directory is the root of the first filesystem route, or else the directory of the configuration.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the scope lacks a field of the root.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) if the scope lacks a field of the root.
     pub fn project_thread(&self, scope: &Scope) -> Result<String> {
         let mut routes = self.routes.iter().filter(|(_, route)| route.tier == RouteType::Filesystem).map(|(path, _)| path.as_str());
         let root = match routes.next() {
@@ -156,10 +156,10 @@ fn canonical(path: &Path) -> PathBuf {
 mod tests {
     use super::super::Place;
     use super::*;
-    use crate::backend::{Backend, BackendExt};
-    use crate::error::ErrorKind;
     use std::fs;
     use std::sync::Arc;
+    use treehold_core::error::ErrorKind;
+    use treehold_tree::backend::{Backend, BackendExt};
 
     /// Opens the tree of a route to a directory. In `home`, the data directory is `data` and the configuration `etc/own.toml`.
     async fn routed(home: &Path, root: &Path) -> Arc<dyn Backend> {

@@ -6,9 +6,9 @@ use super::fault::{Broken, did_you_mean};
 #[cfg(not(feature = "remote"))]
 use super::open::OpenFiles;
 use super::{Config, PeerConfig, RouteConfig};
-use crate::error::{Error, Result};
-use crate::path::VfsPathBuf;
-use crate::scope::Template;
+use treehold_core::error::{Error, Result};
+use treehold_core::path::VfsPathBuf;
+use treehold_core::scope::Template;
 
 /// The URL scheme for configured peers.
 const AGENT: &str = "agent://";
@@ -109,7 +109,7 @@ impl<'a> TokenPlace<'a> {
 
 #[cfg(feature = "remote")]
 fn check_url(url: &str, plain_http: bool) -> Result<()> {
-    crate::backend::RemoteBackend::check_url(url, plain_http)
+    treehold_remote::RemoteBackend::check_url(url, plain_http)
 }
 
 /// Without the feature `remote`, nothing is ever sent.
@@ -129,15 +129,16 @@ impl Config {
 #[cfg(feature = "remote")]
 mod opened {
     use super::{RemoteUrl, TokenPlace};
-    use crate::backend::{Backend, CacheOptions, CachedBackend, RemoteBackend, RemoteOptions};
     use crate::config::deferred::Deferred;
     use crate::config::open::{OpenFiles, Place, check_fields};
     use crate::config::{Config, PeerConfig, RouteConfig};
-    use crate::error::{AtHost, Error, ErrorKind, Result};
-    use crate::scope::Template;
-    use crate::shared::Shared;
     use parking_lot::Mutex;
     use std::sync::Arc;
+    use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+    use treehold_core::scope::Template;
+    use treehold_core::shared::Shared;
+    use treehold_remote::{RemoteBackend, RemoteOptions};
+    use treehold_tree::backend::{Backend, CacheOptions, CachedBackend};
 
     impl Config {
         /// Returns the opener of a remote route. Sessions with the same thread there and the same actor share one client and its cache.
@@ -256,9 +257,9 @@ mod opened {
 mod tests {
     use super::*;
     #[cfg(feature = "remote")]
-    use crate::backend::BackendExt;
-    #[cfg(feature = "remote")]
     use crate::config::Place;
+    #[cfg(feature = "remote")]
+    use treehold_tree::backend::BackendExt;
 
     #[cfg(feature = "remote")]
     fn parse(text: &str) -> Result<Config, String> {

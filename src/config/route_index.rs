@@ -1,9 +1,9 @@
 //! The key `index` of a store route: which indexes it keeps.
 
-use crate::backend::IndexKind;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use treehold_tree::backend::IndexKind;
 
 /// The name for no index.
 const NONE: &str = "none";

@@ -2,9 +2,11 @@
 
 use super::check::some_time;
 use super::fault::Broken;
-use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use treehold_core::error::{Error, Result};
+#[cfg(feature = "serve")]
+use treehold_serve::{ConnectionLimits, ServeOptions};
 
 /// The limits of a server. `docs/http.md` describes what happens beyond each limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +62,7 @@ impl ServeConfig {
     /// Returns how long a connection may take to send a request head.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a malformed duration.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a malformed duration.
     pub fn head_timeout(&self) -> Result<Duration> {
         waited_for(&self.head_timeout)
     }
@@ -95,6 +97,24 @@ impl ServeConfig {
     /// As [`ServeConfig::head_timeout`].
     pub fn deadline(&self) -> Result<Duration> {
         waited_for(&self.deadline)
+    }
+
+    /// Returns the options of a server with these bounds.
+    ///
+    /// # Errors
+    /// As [`ServeConfig::head_timeout`].
+    #[cfg(feature = "serve")]
+    pub fn applied_to(&self, options: ServeOptions) -> Result<ServeOptions> {
+        let connections = ConnectionLimits::new()
+            .with_connections_max(self.connections_max, self.connections_per_address_max)
+            .with_head_timeout(self.head_timeout()?)
+            .with_idle_timeout(self.idle_timeout()?)
+            .with_write_timeout(self.write_timeout()?)
+            .with_body_pace(self.body_timeout()?, self.body_bytes_per_second_min)
+            .with_answer_bytes_per_second_min(self.answer_bytes_per_second_min);
+        let options = options.with_connections(connections).with_requests_max(self.requests_max);
+        let options = options.with_requests_per_user_max(self.requests_per_user_max).with_streams_max(self.streams_max);
+        Ok(options.with_deadline(self.deadline()?))
     }
 
     /// Checks each value.

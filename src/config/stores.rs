@@ -6,13 +6,6 @@ use super::once::open_once;
 use super::once_server::open_server_once;
 use super::url::{StoreUrl, from_variable, without_password};
 use super::{Config, StoreConfig, check};
-use crate::error::{AtHost, Error, ErrorKind, Result};
-use crate::ops::{Durability, Version};
-use crate::store::migrate::COMMAND;
-use crate::store::{
-    Batch, Item, ItemPart, LentRows, MemoryStore, Namespace, NamespacePage, NamespacesOptions, OldLayout, Scan, ScanOptions, Store,
-    StoreCapabilities, StoreDescription, StoreStats, Sweeper, SweeperOptions, Watch,
-};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,6 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Mutex;
+use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+use treehold_core::ops::{Durability, Version};
+use treehold_store::migrate::COMMAND;
+use treehold_store::{
+    Batch, Item, ItemPart, LentRows, MemoryStore, Namespace, NamespacePage, NamespacesOptions, OldLayout, Scan, ScanOptions, Store,
+    StoreCapabilities, StoreDescription, StoreStats, Sweeper, SweeperOptions, Watch,
+};
 
 /// The stores of a configuration by name. Clones share the open stores.
 #[derive(Debug, Clone)]
@@ -214,15 +214,15 @@ impl Engine {
         match self {
             Self::Memory => MemoryStore::offers(),
             #[cfg(feature = "sled")]
-            Self::Sled(_) => crate::store::SledStore::offers(),
+            Self::Sled(_) => treehold_sled::SledStore::offers(),
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(_) => crate::store::SqliteStore::offers(),
+            Self::Sqlite(_) => treehold_sqlite::SqliteStore::offers(),
             #[cfg(feature = "mysql")]
-            Self::Mysql(_) => crate::store::MysqlStore::offers(),
+            Self::Mysql(_) => treehold_mysql::MysqlStore::offers(),
             #[cfg(feature = "postgres")]
-            Self::Postgres(_) => crate::store::PostgresStore::offers(),
+            Self::Postgres(_) => treehold_postgres::PostgresStore::offers(),
             #[cfg(feature = "redis")]
-            Self::Redis(_) => crate::store::RedisStore::offers(),
+            Self::Redis(_) => treehold_redis::RedisStore::offers(),
             // An engine that is not built in cannot be opened and has no capabilities.
             #[allow(unreachable_patterns, reason = "there is nothing else where all engines are built in")]
             _ => StoreCapabilities::new(Durability::None),
@@ -240,7 +240,7 @@ async fn blocking(path: &Path, open: fn(&Path) -> Result<Arc<dyn Store>>) -> Res
 
 #[cfg(feature = "postgres")]
 async fn open_postgres(url: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(crate::store::PostgresStore::open(url).await?))
+    Ok(Arc::new(treehold_postgres::PostgresStore::open(url).await?))
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -250,7 +250,7 @@ async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
 
 #[cfg(feature = "mysql")]
 async fn open_mysql(url: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(crate::store::MysqlStore::open(url).await?))
+    Ok(Arc::new(treehold_mysql::MysqlStore::open(url).await?))
 }
 
 #[cfg(not(feature = "mysql"))]
@@ -260,7 +260,7 @@ async fn open_mysql(_url: &str) -> Result<Arc<dyn Store>> {
 
 #[cfg(feature = "redis")]
 async fn open_redis(url: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(crate::store::RedisStore::open(url).await?))
+    Ok(Arc::new(treehold_redis::RedisStore::open(url).await?))
 }
 
 #[cfg(not(feature = "redis"))]
@@ -276,7 +276,7 @@ pub(super) fn built_without(feature: &str) -> Error {
 #[cfg(feature = "sqlite")]
 fn open_sqlite(file: &Path) -> Result<Arc<dyn Store>> {
     create_parent(file)?;
-    open_once(file, file, |file| Ok(Arc::new(crate::store::SqliteStore::open(file)?)))
+    open_once(file, file, |file| Ok(Arc::new(treehold_sqlite::SqliteStore::open(file)?)))
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -287,7 +287,7 @@ fn open_sqlite(_file: &Path) -> Result<Arc<dyn Store>> {
 #[cfg(feature = "sled")]
 fn open_sled(directory: &Path) -> Result<Arc<dyn Store>> {
     create_parent(directory)?;
-    open_once(directory, &directory.join("db"), |directory| Ok(Arc::new(crate::store::SledStore::open(directory)?)))
+    open_once(directory, &directory.join("db"), |directory| Ok(Arc::new(treehold_sled::SledStore::open(directory)?)))
 }
 
 #[cfg(not(feature = "sled"))]

@@ -5,9 +5,9 @@
 //! data directory. `HASH` is the hash of path and content, and the file contains the path. A changed or moved file is therefore not
 //! trusted.
 
-use crate::error::{AtHost, Error, ErrorKind, Result};
 use std::io::{ErrorKind as Io, Write as _};
 use std::path::{Path, PathBuf};
+use treehold_core::error::{AtHost, Error, ErrorKind, Result};
 
 /// The trusted files, recorded in a directory that no tree should reach.
 #[derive(Debug, Clone)]

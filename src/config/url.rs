@@ -1,7 +1,7 @@
 //! Store URLs: the engine and its location. Passwords are never shown.
 
 use super::fault::did_you_mean;
-use crate::error::Error;
+use treehold_core::error::Error;
 
 /// The engines that a URL may name, for messages.
 const KINDS: &str = "use `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `env:VARIABLE` or `memory:`";

@@ -1,4 +1,4 @@
-//! The HTTP API, asked over real connections on the loopback device.
+//! The HTTP API over real connections on the loopback interface.
 
 mod attacks;
 mod bodies;
@@ -43,10 +43,10 @@ use treehold::{AuditLog, Feed, MemoryStore, NamespaceTemplate, Scope, StoreBacke
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
-/// How long a test waits for what takes moments: a machine that is busy may need many.
+/// How long a test waits for something that takes moments; a busy machine may need longer.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 
-/// Asks until something is so.
+/// Polls until a condition holds.
 pub(crate) fn within(mut is_so: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {
@@ -54,7 +54,7 @@ pub(crate) fn within(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A server in this process, which ends with this value.
+/// A server in this process. Dropping it ends the server.
 pub(crate) struct Served {
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
@@ -64,7 +64,7 @@ pub(crate) struct Served {
     agent: Agent,
 }
 
-/// What was answered.
+/// A response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     response: Response<Body>,
@@ -97,12 +97,12 @@ impl Answer {
     }
 }
 
-/// The tree that is served: the thread's state at `/`, rows of the user at `/memories`.
+/// The workspace to serve: the thread's state at `/`, rows of the user at `/memories`.
 pub(crate) fn workspace(store: &Arc<dyn Store>) -> Workspace {
     built(|builder, store| builder.feed(Feed::new(store.clone())), store)
 }
 
-/// The same tree behind rules.
+/// The same workspace with permission rules.
 pub(crate) fn ruled(store: &Arc<dyn Store>, rules: Vec<Rule>) -> Workspace {
     let change = move |builder: WorkspaceBuilder, store: &Arc<dyn Store>| {
         let builder = builder.feed(Feed::new(store.clone()));
@@ -130,7 +130,7 @@ impl Served {
         Self::with(|options| options)
     }
 
-    /// Starts a server that asks for tokens.
+    /// Starts a server that requires tokens.
     pub(crate) fn closed() -> Self {
         Self::with(|options| options.with_tokens(true))
     }
@@ -144,7 +144,7 @@ impl Served {
         Self::of(Runtime::new().unwrap(), workspace, store, options)
     }
 
-    /// Starts a server of a workspace of another make, which has no feed.
+    /// Starts a server of a modified workspace, without a feed.
     pub(crate) fn made(change: impl FnOnce(WorkspaceBuilder, &Arc<dyn Store>) -> WorkspaceBuilder) -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         Self::of(Runtime::new().unwrap(), built(change, &store), store, |options| options)
@@ -169,7 +169,7 @@ impl Served {
         Self { runtime, stop: Some(stop), served: Some(served), base, store, agent }
     }
 
-    /// Makes a token of a user.
+    /// Creates a token for a user.
     pub(crate) fn token(&self, tenant: &str, user: &str, rights: Rights) -> String {
         let scope = Scope::new().with_tenant(tenant).with_user(user);
         let book = TokenBook::new(self.store.clone());
@@ -178,6 +178,11 @@ impl Served {
 
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
+    }
+
+    /// Runs a future beside the server, on its runtime.
+    pub(crate) fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> tokio::task::JoinHandle<T> {
+        self.runtime.spawn(future)
     }
 
     pub(crate) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
@@ -205,7 +210,7 @@ impl Served {
         self.send("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
-    /// Ends the server, and returns how it ended.
+    /// Stops the server and returns its result.
     pub(crate) fn stop(mut self) -> treehold::Result<()> {
         drop(self.stop.take());
         self.runtime.block_on(self.served.take().unwrap()).unwrap()

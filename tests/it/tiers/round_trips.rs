@@ -268,7 +268,7 @@ async fn part_of_a_large_file_of_a_saved_thread_takes_no_more_from_the_store_tha
         match (read, tree.read(&path("/large"), &options).await) {
             (Ok(read), Ok(expected)) => {
                 assert!(read.content == expected.content, "{options:?}");
-                let facts = |read: &FileRead| (read.version, read.size_bytes, read.window.clone(), read.modified_at);
+                let facts = |read: &FileRead| (read.version, read.size_bytes, read.window, read.modified_at);
                 assert_eq!(facts(&read), facts(&expected), "{options:?}");
             }
             (read, expected) => {

@@ -177,7 +177,7 @@ impl Serve {
         let tls = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| TlsFiles { certificate, key });
         let scheme = if tls.is_some() { "https" } else { "http" };
         let store = context.stores()?.get(&config.threads.store)?;
-        let mut general = ServeOptions::new(addresses[0], config.scope()).with_config(&config.serve)?;
+        let mut general = config.serve.applied_to(ServeOptions::new(addresses[0], config.scope()))?;
         self.connections.over(&mut general.connections);
         let wanted = general.connections.connections_max;
         let open_files_max = open_files::raise();

@@ -1,0 +1,38 @@
+//! Where on the host an error was met: for the operator, as the source of an error whose message names no path of the host.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A path of the host, and what the system said of it.
+#[derive(Debug)]
+pub struct AtHost {
+    path: PathBuf,
+    cause: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl AtHost {
+    /// Names the path that an error is about.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), cause: None }
+    }
+
+    /// Sets what the system said.
+    #[must_use]
+    pub fn with_cause(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+}
+
+impl fmt::Display for AtHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at `{}`", self.path.display())
+    }
+}
+
+impl Error for AtHost {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
+    }
+}

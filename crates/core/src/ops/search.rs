@@ -1,0 +1,281 @@
+//! Ranking files by relevance to a query.
+
+use super::{Failure, GrepOptions, OnFailure, SearchScope, Truncation, Version};
+use crate::path::VfsPathBuf;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Options of a search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SearchOptions {
+    /// The words to search for. Files with any of them are found; files with more of them, and with rarer ones, rank
+    /// higher.
+    pub query: String,
+    /// Finds only files that match one of these globs, as [`GrepOptions::include`] does.
+    pub include: Vec<String>,
+    /// Skips files that match one of these globs, and everything below matching directories.
+    pub exclude: Vec<String>,
+    /// Finds only files whose content changed at this time or later.
+    pub modified_since: Option<Timestamp>,
+    /// Finds only files whose content changed before this time.
+    pub modified_before: Option<Timestamp>,
+    /// The most files returned. Default 10, and never beyond rank [`SearchOptions::RANK_MAX`].
+    pub limit: usize,
+    /// How many of the best files to skip; the cursor of a cut result.
+    pub offset: usize,
+    /// The most snippets returned per file. Default 3.
+    pub snippets_max: usize,
+    /// Word counts of further files to rank against, for a search over several trees.
+    pub among: Option<Corpus>,
+    /// Whether to return hits beyond the limit too, up to rank [`SearchOptions::RANK_MAX`], if that needs no further
+    /// reading, as when all files are read anyway. Used to merge the rankings of several trees.
+    pub at_hand: bool,
+    /// The scope of the search and its exclusions.
+    pub scope: SearchScope,
+}
+
+impl SearchOptions {
+    /// The last rank that is returned. Lower ranks are rarely viewed, and each costs memory on every tier that is
+    /// searched.
+    pub const RANK_MAX: usize = 10_000;
+
+    /// Finds up to 10 files by words.
+    pub fn new(query: impl Into<String>) -> Self {
+        Self {
+            query: query.into(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            modified_since: None,
+            modified_before: None,
+            limit: 10,
+            offset: 0,
+            snippets_max: 3,
+            among: None,
+            at_hand: false,
+            scope: SearchScope::default(),
+        }
+    }
+
+    /// Adds a glob of files to find.
+    #[must_use]
+    pub fn with_include(mut self, glob: impl Into<String>) -> Self {
+        self.include.push(glob.into());
+        self
+    }
+
+    /// Adds a glob of files not to find.
+    #[must_use]
+    pub fn with_exclude(mut self, glob: impl Into<String>) -> Self {
+        self.exclude.push(glob.into());
+        self
+    }
+
+    /// Finds only files whose content changed at a time or later.
+    #[must_use]
+    pub fn with_modified_since(mut self, time: Timestamp) -> Self {
+        self.modified_since = Some(time);
+        self
+    }
+
+    /// Finds only files whose content changed before a time.
+    #[must_use]
+    pub fn with_modified_before(mut self, time: Timestamp) -> Self {
+        self.modified_before = Some(time);
+        self
+    }
+
+    /// Sets the most files returned.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Skips some of the best files.
+    #[must_use]
+    pub fn with_offset(mut self, offset: usize) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// Sets the most snippets returned per file.
+    #[must_use]
+    pub fn with_snippets_max(mut self, snippets_max: usize) -> Self {
+        self.snippets_max = snippets_max;
+        self
+    }
+
+    /// Sets whether names that start with a dot are included.
+    #[must_use]
+    pub fn with_hidden(mut self, hidden: bool) -> Self {
+        self.scope.hidden = hidden;
+        self
+    }
+
+    /// Sets whether files excluded by ignore files are included.
+    #[must_use]
+    pub fn with_ignored(mut self, ignored: bool) -> Self {
+        self.scope.ignored = ignored;
+        self
+    }
+
+    /// Sets what happens when a mount fails.
+    #[must_use]
+    pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.scope.on_failure = on_failure;
+        self
+    }
+
+    /// Returns the rank after the last file to return.
+    pub fn end(&self) -> usize {
+        self.offset.saturating_add(self.limit).min(Self::RANK_MAX)
+    }
+
+    /// Returns the counts that weigh the words, given those of this tree.
+    pub fn weighed_by(&self, here: &Corpus) -> Corpus {
+        let mut corpus = here.clone();
+        self.among.iter().for_each(|others| corpus.add(others));
+        corpus
+    }
+
+    /// Returns whether a modification time is within the requested range. Files without a time match only if no range
+    /// is requested.
+    pub fn admits_time(&self, modified_at: Option<Timestamp>) -> bool {
+        let since = self.modified_since.is_none_or(|since| modified_at.is_some_and(|at| at >= since));
+        since && self.modified_before.is_none_or(|before| modified_at.is_some_and(|at| at < before))
+    }
+
+    /// Returns the grep that selects the same files.
+    pub fn selection(&self) -> GrepOptions {
+        let mut grep = GrepOptions::new("");
+        grep.include.clone_from(&self.include);
+        grep.exclude.clone_from(&self.exclude);
+        grep.scope = self.scope.clone();
+        grep
+    }
+}
+
+/// Word counts over a set of files, by which a ranking weighs words.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Corpus {
+    /// The number of files.
+    pub files: u64,
+    /// The number of words in all files together.
+    pub words: u64,
+    /// For each word of the query, in order, how many files contain it.
+    pub files_with: Vec<u64>,
+}
+
+impl Corpus {
+    /// Makes counts of no files, for a query with this many words.
+    pub fn new(words_of_query: usize) -> Self {
+        Self { files: 0, words: 0, files_with: vec![0; words_of_query] }
+    }
+
+    /// Subtracts the counts of some of the files.
+    pub fn subtract(&mut self, some: &Self) {
+        self.files = self.files.saturating_sub(some.files);
+        self.words = self.words.saturating_sub(some.words);
+        self.files_with.iter_mut().zip(&some.files_with).for_each(|(own, some)| *own = own.saturating_sub(*some));
+    }
+
+    /// Adds the counts of other files for the same query.
+    pub fn add(&mut self, other: &Self) {
+        self.files += other.files;
+        self.words += other.words;
+        if self.files_with.len() < other.files_with.len() {
+            self.files_with.resize(other.files_with.len(), 0);
+        }
+        self.files_with.iter_mut().zip(&other.files_with).for_each(|(own, other)| *own += other);
+    }
+}
+
+/// A part of a line that shows why a file was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct Snippet {
+    /// The number of the line, from 1, as in reads.
+    pub line: usize,
+    /// The line, or for a long line the part around the words, with invalid UTF-8 replaced.
+    pub text: String,
+    /// The words of the query, as byte ranges of `text`.
+    #[serde(serialize_with = "pairs", deserialize_with = "of_pairs")]
+    #[schemars(with = "Vec<[usize; 2]>")]
+    pub ranges: Vec<Range<usize>>,
+}
+
+impl Snippet {
+    /// Makes a snippet.
+    pub fn new(line: usize, text: impl Into<String>, ranges: Vec<Range<usize>>) -> Self {
+        Self { line, text: text.into(), ranges }
+    }
+}
+
+/// Serializes ranges like those of grep: `[start, end]`.
+fn pairs<S: serde::Serializer>(ranges: &[Range<usize>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(ranges.iter().map(|range| [range.start, range.end]))
+}
+
+fn of_pairs<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Range<usize>>, D::Error> {
+    Ok(Vec::<[usize; 2]>::deserialize(deserializer)?.into_iter().map(|[start, end]| start..end).collect())
+}
+
+/// A file that a search found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct SearchHit {
+    /// The file.
+    pub path: VfsPathBuf,
+    /// The relevance, above 0; comparable only within one result.
+    pub score: f64,
+    /// The size in bytes.
+    pub size_bytes: u64,
+    /// The version of the content that was searched.
+    pub version: Version,
+    /// When the content last changed, if the tier knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modified_at: Option<Timestamp>,
+    /// How many words the file has, including those of its path.
+    pub words: u32,
+    /// How often each word of the query occurs, in order. A word in the path counts several times.
+    pub frequencies: Vec<u32>,
+    /// Lines with words of the query, in file order; empty for a file that was found only by its path.
+    pub snippets: Vec<Snippet>,
+}
+
+/// The result of a search, best first; equally ranked files are in path order.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct SearchResult {
+    /// The words of the query in normalized form, each once.
+    pub words: Vec<String>,
+    /// The files.
+    pub hits: Vec<SearchHit>,
+    /// The counts by which the words were weighed.
+    pub corpus: Corpus,
+    /// Set if there are more files; the cursor is the next offset, empty after the last rank that is returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncated: Option<Truncation>,
+    /// The parts of the tree that could not be read, at most
+    /// [`GrepResult::FAILURES_MAX`](super::GrepResult::FAILURES_MAX) of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// How many parts could not be read, including those not listed.
+    pub failures_count: usize,
+}
+
+impl SearchResult {
+    /// Adds a failure, and lists it if there is room.
+    pub fn push_failure(&mut self, failure: Failure) {
+        self.failures_count += 1;
+        if self.failures.len() < super::GrepResult::FAILURES_MAX {
+            self.failures.push(failure);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The reserved root and the namespaces below it.
+//!
+//! All rows that this crate keeps for itself are below the namespace component [`RESERVED_ROOT`]. No route, scope or request reaches it:
+//! [`refuse_reserved`] and [`Scope::validate`](crate::scope::Scope::validate) refuse it in every build, whichever features are compiled in.
+//! [`RESERVED_NAMESPACES`] lists these namespaces, and how an export, import or copy treats each.
+//!
+//! Rows that decide who has access, or what a server answers, move between stores only on explicit request ([`Withheld`]): an archive or
+//! another store is not trusted with them.
+
+use crate::error::{Error, Result};
+use crate::namespace::Namespace;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The first component of every namespace that holds this crate's own rows.
+pub const RESERVED_ROOT: &str = "_treehold";
+
+/// Threads: their checkpoints, bodies, calls and locks.
+pub const THREADS: [&str; 2] = [RESERVED_ROOT, "threads"];
+
+/// Overlays.
+pub const OVERLAYS: [&str; 2] = [RESERVED_ROOT, "overlays"];
+
+/// JSON items of applications.
+pub const ITEMS: [&str; 2] = [RESERVED_ROOT, "items"];
+
+/// Events.
+pub const EVENTS: [&str; 2] = [RESERVED_ROOT, "events"];
+
+/// Indexes.
+pub const INDEXES: [&str; 2] = [RESERVED_ROOT, "indexes"];
+
+/// The note of a copy in its target.
+pub const COPY: [&str; 2] = [RESERVED_ROOT, "copy"];
+
+/// Access tokens.
+pub const TOKENS: [&str; 2] = [RESERVED_ROOT, "tokens"];
+
+/// Answers to requests with an `Idempotency-Key`.
+pub const ANSWERS: [&str; 2] = [RESERVED_ROOT, "answers"];
+
+/// A namespace below [`RESERVED_ROOT`], with everything beneath it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reserved {
+    /// Its components.
+    pub components: &'static [&'static str],
+    /// Its purpose, for messages.
+    pub purpose: &'static str,
+    /// The kind of its rows.
+    pub rows: ReservedRows,
+}
+
+/// The kind of rows in a reserved namespace, which decides whether they move with a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReservedRows {
+    /// User data: exported, imported and copied like files.
+    Data,
+    /// Derived from other rows, and valid only beside those: never exported or imported.
+    Derived,
+    /// A note about an unfinished copy, in its target: never exported, imported or copied.
+    Note,
+    /// Left out of exports, imports and copies unless explicitly included.
+    Withheld(Withheld),
+}
+
+/// Every reserved namespace.
+pub const RESERVED_NAMESPACES: &[Reserved] = &[
+    // A backup without the history of threads would be incomplete.
+    Reserved { components: &THREADS, purpose: "threads are saved", rows: ReservedRows::Data },
+    // Users' changes about which nobody has decided yet.
+    Reserved { components: &OVERLAYS, purpose: "overlays are kept", rows: ReservedRows::Data },
+    Reserved { components: &ITEMS, purpose: "items are kept", rows: ReservedRows::Data },
+    // Readers resume by event numbers, which must not change.
+    Reserved { components: &EVENTS, purpose: "events are kept", rows: ReservedRows::Data },
+    Reserved { components: &INDEXES, purpose: "indexes are kept", rows: ReservedRows::Derived },
+    Reserved { components: &COPY, purpose: "a copy of the store notes how far it is", rows: ReservedRows::Note },
+    Reserved { components: &TOKENS, purpose: "tokens are kept", rows: ReservedRows::Withheld(Withheld::Tokens) },
+    Reserved { components: &ANSWERS, purpose: "answers are kept", rows: ReservedRows::Withheld(Withheld::Answers) },
+];
+
+/// Rows that move between stores only on explicit request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Withheld {
+    /// Answers to requests with an `Idempotency-Key`. A server sends them again to anyone who repeats the key, they may hold files of any
+    /// user, and they expire after a day. Another server's answers would be wrong.
+    Answers,
+    /// Access tokens with their rights, and the key that signs consent questions. Whoever writes these rows decides who has access.
+    Tokens,
+}
+
+impl Withheld {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[Self::Answers, Self::Tokens];
+
+    /// Returns its name: the component beneath [`RESERVED_ROOT`].
+    pub const fn as_str(self) -> &'static str {
+        self.components()[1]
+    }
+
+    const fn components(self) -> [&'static str; 2] {
+        match self {
+            Self::Answers => ANSWERS,
+            Self::Tokens => TOKENS,
+        }
+    }
+
+    /// Returns the kind with a name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|withheld| withheld.as_str() == name)
+    }
+
+    /// Returns the namespace above its rows.
+    pub(crate) fn namespace(self) -> Namespace {
+        Namespace::new(self.components()).expect("two plain components")
+    }
+
+    /// Returns the kind of a namespace's rows, if they are withheld.
+    pub fn of(namespace: &Namespace) -> Option<Self> {
+        Self::ALL.iter().copied().find(|withheld| namespace.starts_with(&withheld.namespace()))
+    }
+}
+
+impl fmt::Display for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Returns the namespaces that are withheld unless they are included.
+pub fn withheld(included: &BTreeSet<Withheld>) -> impl Iterator<Item = Namespace> {
+    Withheld::ALL.iter().filter(|withheld| !included.contains(withheld)).map(|withheld| withheld.namespace())
+}
+
+impl Reserved {
+    /// Returns the reserved namespace that equals another or contains it.
+    pub fn of(namespace: &Namespace) -> Option<&'static Self> {
+        RESERVED_NAMESPACES.iter().find(|reserved| {
+            let components = Namespace::new(reserved.components).expect("plain components");
+            namespace.starts_with(&components)
+        })
+    }
+
+    /// Returns its name: the component beneath [`RESERVED_ROOT`].
+    pub fn name(&self) -> &'static str {
+        self.components[1]
+    }
+}
+
+/// Returns whether a namespace is the reserved root or below it.
+pub fn is_reserved(namespace: &Namespace) -> bool {
+    namespace.components().next().is_some_and(|first| first == RESERVED_ROOT)
+}
+
+/// Refuses the reserved root and everything below it. For namespaces that a caller names.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument).
+///
+/// # Examples
+/// ```
+/// use treehold_core::Namespace;
+/// use treehold_core::reserved::refuse_reserved;
+///
+/// assert!(refuse_reserved(&Namespace::parse("acme/ada/memories")?).is_ok());
+/// assert!(refuse_reserved(&Namespace::parse("_treehold/tokens")?).is_err());
+/// # Ok::<(), treehold_core::Error>(())
+/// ```
+pub fn refuse_reserved(namespace: &Namespace) -> Result<()> {
+    if !is_reserved(namespace) {
+        return Ok(());
+    }
+    let purpose = Reserved::of(namespace).map_or("treehold keeps its own rows", |reserved| reserved.purpose);
+    Err(Error::invalid_argument(format!(
+        "the namespace `{namespace}` is where {purpose}; `{RESERVED_ROOT}` is reserved, start with another component"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::{NamespaceTemplate, Scope, ScopeField};
+
+    #[test]
+    fn every_withheld_name_is_a_reserved_namespace() {
+        for withheld in Withheld::ALL {
+            let reserved = Reserved::of(&withheld.namespace()).expect("it is reserved");
+            assert_eq!(reserved.rows, ReservedRows::Withheld(*withheld));
+            assert_eq!((Withheld::parse(withheld.as_str()), reserved.name()), (Some(*withheld), withheld.as_str()));
+            let beneath = Namespace::new([RESERVED_ROOT, withheld.as_str(), "x", "y"]).expect("legal");
+            assert_eq!((Withheld::of(&beneath), Reserved::of(&beneath)), (Some(*withheld), Some(reserved)));
+        }
+        assert_eq!(Withheld::of(&Namespace::new([RESERVED_ROOT, "tokens2"]).expect("legal")), None);
+        assert_eq!(Withheld::of(&Namespace::new(["tokens"]).expect("legal")), None);
+        assert_eq!(Withheld::parse("threads"), None);
+    }
+
+    #[test]
+    fn every_reserved_namespace_lies_beneath_the_root() {
+        for reserved in RESERVED_NAMESPACES {
+            assert_eq!((reserved.components.len(), reserved.components[0]), (2, RESERVED_ROOT), "{reserved:?}");
+            let namespace = Namespace::new(reserved.components).expect("legal");
+            let message = refuse_reserved(&namespace).expect_err("it is reserved").message().to_owned();
+            assert!(message.contains(reserved.purpose), "{message}");
+        }
+        for free in ["threads/heads", "tokens", "x/_treehold", "_treehold2", "_Treehold"] {
+            assert!(refuse_reserved(&Namespace::parse(free).expect("legal")).is_ok(), "{free}");
+        }
+    }
+
+    /// Returns every reserved namespace, and one below each.
+    fn reserved_texts() -> impl Iterator<Item = String> {
+        let listed = RESERVED_NAMESPACES.iter().map(|reserved| reserved.components.join("/"));
+        let roots = [RESERVED_ROOT.to_owned(), format!("{RESERVED_ROOT}/of-a-later-version")];
+        roots.into_iter().chain(listed).flat_map(|text| [format!("{text}/x"), text])
+    }
+
+    #[test]
+    fn templates_that_name_the_reserved_root_are_refused_when_parsed() {
+        for text in reserved_texts() {
+            assert!(NamespaceTemplate::parse(&text).is_err(), "{text}");
+            assert!(NamespaceTemplate::parse(&format!("{text}/{{user}}")).is_err(), "{text}");
+            assert!(NamespaceTemplate::parse(&format!("x/{text}")).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn templates_that_scopes_fill_to_the_reserved_root_are_refused() {
+        for field in ScopeField::ALL {
+            let named = |id: &str| match field {
+                ScopeField::Tenant => Scope::new().with_tenant(id),
+                ScopeField::User => Scope::new().with_user(id),
+                ScopeField::Agent => Scope::new().with_agent(id),
+                ScopeField::Thread => Scope::new().with_thread(id),
+            };
+            let error = named(RESERVED_ROOT).validate().expect_err("no id is the reserved root");
+            assert!(error.message().contains(&format!("the {field} id")), "{error}");
+            let fill = |text: String, id: &str| NamespaceTemplate::parse(&text).expect("legal").fill(&named(id));
+            assert!(fill(format!("{{{field}}}/tokens"), RESERVED_ROOT).is_err());
+            // The component is assembled from several parts.
+            assert!(fill(format!("_tree{{{field}}}/tokens"), "hold").is_err());
+            assert!(fill(format!("{{{field}}}hold/tokens"), "_tree").is_err());
+            assert!(fill(format!("{{{field}}}/tokens"), "_treehold/tokens").is_ok(), "one component, escaped");
+        }
+    }
+
+    /// Regression: a build without `serve` mapped the rows of tokens as files, because the guard was compiled only with the server.
+    #[test]
+    fn guard_depends_on_no_feature() {
+        let manifest = include_str!("../Cargo.toml");
+        let features = manifest
+            .split("[features]")
+            .nth(1)
+            .and_then(|rest| {
+                rest.split(
+                    "
+[",
+                )
+                .next()
+            })
+            .expect("a section");
+        let names: Vec<_> = features.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name).collect();
+        assert_eq!(names, ["testing"], "no feature may remove the guard");
+        assert!(!include_str!("reserved.rs").split("#[cfg(test)]").next().expect("code").contains("cfg("));
+    }
+}

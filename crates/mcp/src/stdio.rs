@@ -1,0 +1,284 @@
+//! One connection over standard input and output, with one message per line.
+//!
+//! The stdio transport of `rmcp` silently ignores lines that are not JSON, which leaves the client waiting. This one answers every line as
+//! [JSON-RPC](https://www.jsonrpc.org/specification#error_object) requires: -32700 if it cannot be parsed, -32600 if it is not a message or
+//! too long, with its `id` if it has one, otherwise `null`. Notifications are never answered.
+
+use super::connection::Connection;
+use rmcp::model::ErrorCode;
+use rmcp::service::{RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::{RoleServer, ServiceExt};
+use serde_json::{Value, json};
+use std::io;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use treehold_core::error::{Error, ErrorKind, Result};
+
+/// The longest line, in bytes; the same as the default for a request over HTTP.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// How many responses may be queued for writing.
+const ANSWERS_MAX: usize = 16;
+
+/// Serves until the client closes its end.
+pub(super) async fn serve(connection: Connection) -> Result<()> {
+    serve_over(connection, tokio::io::stdin(), tokio::io::stdout()).await
+}
+
+async fn serve_over(
+    connection: Connection,
+    input: impl AsyncRead + Send + Unpin + 'static,
+    output: impl AsyncWrite + Send + Unpin + 'static,
+) -> Result<()> {
+    let broken = |error: String| Error::new(ErrorKind::Unavailable, format!("the connection to the MCP client broke: {error}"));
+    let running = match connection.serve(Lines::new(input, output, LINE_BYTES_MAX)).await {
+        Ok(running) => running,
+        // The client closed the connection before its first message.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(broken(error.to_string())),
+    };
+    running.waiting().await.map(drop).map_err(|error| broken(error.to_string()))
+}
+
+/// A transport with one message per line. A single task writes, so that a cancelled wait never truncates or interleaves lines.
+struct Lines<R> {
+    input: BufReader<R>,
+    line_bytes_max: usize,
+    /// The part of a line received so far. A cancelled wait does not lose it.
+    line: Vec<u8>,
+    /// Whether the line is too long and its rest is skipped.
+    is_too_long: bool,
+    /// An error response that waits to be sent.
+    answer: Option<Value>,
+    answers: Option<mpsc::Sender<Vec<u8>>>,
+    writing: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// The content of a line.
+enum Line {
+    Message(Box<RxJsonRpcMessage<RoleServer>>),
+    Answer(Value),
+    Nothing,
+}
+
+impl<R: AsyncRead + Send + Unpin> Lines<R> {
+    fn new(input: R, output: impl AsyncWrite + Send + Unpin + 'static, line_bytes_max: usize) -> Self {
+        let (answers, waiting) = mpsc::channel(ANSWERS_MAX);
+        Self {
+            input: BufReader::new(input),
+            line_bytes_max,
+            line: Vec::new(),
+            is_too_long: false,
+            answer: None,
+            answers: Some(answers),
+            writing: Some(tokio::spawn(write(output, waiting))),
+        }
+    }
+
+    /// Reads to the end of a line. Returns false at the end of the input.
+    async fn read(&mut self) -> bool {
+        loop {
+            let available = match self.input.fill_buf().await {
+                Ok([]) => return false,
+                Ok(available) => available,
+                Err(error) => {
+                    tracing::warn!(%error, "standard input cannot be read");
+                    return false;
+                }
+            };
+            let end = memchr::memchr(b'\n', available);
+            let part = &available[..end.unwrap_or(available.len())];
+            if self.is_too_long || self.line.len() + part.len() > self.line_bytes_max {
+                self.is_too_long = true;
+                self.line = Vec::new();
+            } else {
+                self.line.extend_from_slice(part);
+            }
+            let taken = part.len() + usize::from(end.is_some());
+            self.input.consume(taken);
+            if end.is_some() {
+                return true;
+            }
+        }
+    }
+
+    /// Parses the line that was read as a message, or returns the error response to it.
+    fn taken(&mut self) -> Line {
+        let line = std::mem::take(&mut self.line);
+        if std::mem::take(&mut self.is_too_long) {
+            let message = format!("a message may have {} bytes at most", self.line_bytes_max);
+            return Line::Answer(failure(ErrorCode::INVALID_REQUEST, &message, Value::Null));
+        }
+        message(&line)
+    }
+}
+
+fn message(line: &[u8]) -> Line {
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+    if line.iter().all(u8::is_ascii_whitespace) {
+        return Line::Nothing;
+    }
+    let value: Value = match serde_json::from_slice(line) {
+        Ok(value) => value,
+        Err(error) => {
+            let message = format!("the line is not JSON: {error}");
+            return Line::Answer(failure(ErrorCode::PARSE_ERROR, &message, Value::Null));
+        }
+    };
+    // What the error response needs if this is not a message.
+    let id = value.get("id").filter(|id| id.is_string() || id.is_i64() || id.is_u64()).cloned();
+    let is_notification = value.get("id").is_none() && value.get("method").is_some_and(Value::is_string);
+    match serde_json::from_value(value) {
+        Ok(message) => Line::Message(Box::new(message)),
+        Err(error) if is_notification => {
+            tracing::debug!(%error, "a notification that is not known");
+            Line::Nothing
+        }
+        Err(error) => {
+            tracing::debug!(%error, "a line that is no message");
+            Line::Answer(failure(ErrorCode::INVALID_REQUEST, "the line is no message of the protocol", id.unwrap_or_default()))
+        }
+    }
+}
+
+fn failure(code: ErrorCode, message: &str, id: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "error": {"code": code.0, "message": message}})
+}
+
+/// Writes complete lines until all senders are dropped.
+async fn write(mut output: impl AsyncWrite + Unpin, mut waiting: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
+    while let Some(line) = waiting.recv().await {
+        output.write_all(&line).await?;
+        if waiting.is_empty() {
+            output.flush().await?;
+        }
+    }
+    output.flush().await
+}
+
+fn line_of(message: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message).map_err(io::Error::other)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the connection is closed")
+}
+
+impl<R: AsyncRead + Send + Unpin> Transport<RoleServer> for Lines<R> {
+    type Error = io::Error;
+
+    fn send(&mut self, item: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let answers = self.answers.clone();
+        async move {
+            let line = line_of(&item)?;
+            answers.ok_or_else(closed)?.send(line).await.map_err(|_| closed())
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            // Keep the response here until the queue has room, so that a cancelled wait does not lose it.
+            if self.answer.is_some() {
+                let room = self.answers.as_ref()?.reserve().await.ok()?;
+                let answer = self.answer.take()?;
+                room.send(line_of(&answer).ok()?);
+            }
+            if !self.read().await {
+                return None;
+            }
+            match self.taken() {
+                Line::Message(message) => return Some(*message),
+                Line::Answer(answer) => self.answer = Some(answer),
+                Line::Nothing => {}
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.answers = None;
+        match self.writing.take() {
+            Some(writing) => writing.await.map_err(io::Error::other)?,
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, duplex};
+
+    const LINE_BYTES_MAX: usize = 100;
+    const PING: &str = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}";
+
+    /// Returns the ids of the messages that are received from an input, and the responses to everything else.
+    async fn taken(input: &[u8]) -> (Vec<Value>, Vec<Value>) {
+        let (mut peer, output) = duplex(1 << 16);
+        let mut lines = Lines::new(input, output, LINE_BYTES_MAX);
+        let mut ids = Vec::new();
+        while let Some(message) = lines.receive().await {
+            ids.push(serde_json::to_value(&message).expect("data")["id"].clone());
+        }
+        lines.close().await.expect("written");
+        let mut answers = String::new();
+        peer.read_to_string(&mut answers).await.expect("read");
+        (ids, answers.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+    }
+
+    #[tokio::test]
+    async fn malformed_line_is_answered_and_next_message_is_received() {
+        for (line, code, id) in [
+            (&b"not json"[..], -32700, Value::Null),
+            (b"{\"jsonrpc\":\"2.0\",\"id\":1,", -32700, Value::Null),
+            (b"\xff\xfe", -32700, Value::Null),
+            (b"{\"foo\":1}", -32600, Value::Null),
+            (b"[]", -32600, Value::Null),
+            (b"null", -32600, Value::Null),
+            (b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}", -32600, Value::Null),
+            (b"{\"id\":\"x\",\"method\":7}", -32600, json!("x")),
+            (&[b' '; LINE_BYTES_MAX + 1], -32600, Value::Null),
+            (&[b'x'; 3 * LINE_BYTES_MAX], -32600, Value::Null),
+        ] {
+            let shown = String::from_utf8_lossy(line);
+            let (ids, answers) = taken(&[line, b"\n", PING.as_bytes(), b"\r\n"].concat()).await;
+            assert_eq!(ids, [7], "{shown}");
+            assert_eq!(answers.len(), 1, "{shown}: {answers:?}");
+            assert_eq!((&answers[0]["error"]["code"], &answers[0]["id"]), (&json!(code), &id), "{shown}");
+            assert!(answers[0].as_object().expect("an object").contains_key("id"), "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn blank_lines_and_notifications_are_not_answered() {
+        for line in ["", " ", "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/of-another-time\"}"] {
+            let (_, answers) = taken(format!("\u{feff}{line}\n{PING}\n").as_bytes()).await;
+            assert!(answers.is_empty(), "{line}: {answers:?}");
+        }
+        let (ids, answers) = taken(b"{\"jsonrpc\":\"2.0\",\"id\":1").await;
+        assert!(ids.is_empty() && answers.is_empty(), "a line without an end is none");
+    }
+
+    /// A connection waits for messages and other events at once, and cancels one wait for the other.
+    #[tokio::test]
+    async fn cancelled_receive_loses_nothing() {
+        let (mut client, server) = duplex(8);
+        let mut lines = Lines::new(server, tokio::io::sink(), LINE_BYTES_MAX);
+        let writing = tokio::spawn(async move {
+            for part in ["bad\n", &PING[..9], &PING[9..], "\n"] {
+                client.write_all(part.as_bytes()).await.expect("written");
+            }
+        });
+        let message = loop {
+            let waited = futures::future::select(Box::pin(lines.receive()), Box::pin(tokio::task::yield_now())).await;
+            if let futures::future::Either::Left((message, _)) = waited {
+                break message.expect("a message");
+            }
+        };
+        assert_eq!(serde_json::to_value(&message).expect("data")["id"], 7);
+        writing.await.expect("written");
+    }
+}

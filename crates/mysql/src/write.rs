@@ -1,0 +1,523 @@
+//! The writing side: groups of batches, each a transaction serialized by the counter row.
+//!
+//! A group takes two round trips. The first opens the transaction, locks the counter and reads what the preconditions
+//! need. The second writes the combined effect of the batches whose preconditions hold, raises the counter and commits.
+//! Writers in all processes hold the lock from their first read to their commit. So no commit becomes visible with a
+//! version at or below one that was already read from the counter, and writers never wait for each other's rows.
+
+use super::error::{Fault, damaged, failed_together, is_busy, is_lost, silent};
+use super::key::KeyRange;
+use super::overlay::{Met, Overlay};
+use super::plan::{Action, After, Plan, PlannedKeys};
+use super::pool::{Connection, Pool, column};
+use super::sql::{Tables, in_keys, in_range, live};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use mysql_async::prelude::Queryable;
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::timeout_at;
+use treehold_core::clock::Clock;
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::ops::Version;
+use treehold_store::combiner::GroupWriter;
+use treehold_store::effect::Effect;
+use treehold_store::watch::Watches;
+use treehold_store::{Batch, BatchWrite, Condition, Namespace, Precondition, log_key, precondition_failed, whole_microseconds};
+
+/// How long a group is retried while other writers interfere.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How many rows a sweep removes per transaction.
+const SWEEP_ROWS: usize = 1_000;
+
+/// Runs writes on pooled connections.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) pool: Arc<Pool>,
+    pub(super) tables: Tables,
+    pub(super) clock: Clock,
+    pub(super) watches: Arc<Watches>,
+    /// The most bytes of statements per round trip.
+    pub(super) text_bytes_max: usize,
+}
+
+/// The outcome of a transaction.
+enum Outcome {
+    /// The answers of these batches, by index in the group. The other batches are still to be done.
+    Done(Vec<(usize, Result<Vec<Version>>)>),
+    /// The first `count` batches hit an engine error.
+    Failed { count: usize, failure: Failure },
+}
+
+/// Why a transaction was not committed, or may not have been.
+struct Failure {
+    source: FailureSource,
+    /// Whether the commit was sent and its outcome is unknown.
+    is_open: bool,
+}
+
+enum FailureSource {
+    Engine(Arc<mysql_async::Error>),
+    Stored(Error),
+    Silent,
+}
+
+impl Failure {
+    fn of(fault: Fault, is_open: bool) -> Self {
+        match fault {
+            Fault::Engine(error) => Self { is_open: is_open && is_lost(&error), source: FailureSource::Engine(Arc::new(error)) },
+            Fault::Stored(error) => Self { is_open, source: FailureSource::Stored(error) },
+            Fault::Silent => Self { is_open, source: FailureSource::Silent },
+        }
+    }
+
+    /// Returns whether a single batch may have caused the failure, so that the others may succeed without it.
+    fn may_be_of_one(&self) -> bool {
+        let is_refusal = matches!(&self.source, FailureSource::Engine(error) if !is_lost(error) && !is_busy(error));
+        is_refusal && !self.is_open
+    }
+
+    fn is(&self, test: fn(&mysql_async::Error) -> bool) -> bool {
+        matches!(&self.source, FailureSource::Engine(error) if test(error))
+    }
+
+    /// Makes the error for one of the batches.
+    fn error(&self) -> Error {
+        let error = match &self.source {
+            FailureSource::Engine(error) => failed_together(error),
+            FailureSource::Stored(error) => Error::new(error.kind(), error.message()),
+            FailureSource::Silent => silent(),
+        };
+        if self.is_open { error.with_unknown_effect() } else { error.without_effect() }
+    }
+}
+
+#[async_trait]
+impl GroupWriter for Writer {
+    async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
+        let until = Instant::now() + PATIENCE;
+        let mut answers: Vec<Option<Result<Vec<Version>>>> = group.iter().map(|_| None).collect();
+        let mut left: VecDeque<usize> = (0..group.len()).collect();
+        // After a failure that one of the batches may have caused, each runs on its own.
+        let mut is_alone = false;
+        while !left.is_empty() {
+            let size = if is_alone { 1 } else { left.len() };
+            let places: Vec<usize> = left.iter().take(size).copied().collect();
+            match self.transaction(group, &places, until).await {
+                Outcome::Done(done) => {
+                    left.drain(..done.len());
+                    for (place, answer) in done {
+                        answers[place] = Some(answer);
+                    }
+                }
+                Outcome::Failed { count, failure } if count > 1 && failure.may_be_of_one() => {
+                    is_alone = true;
+                }
+                Outcome::Failed { count, failure } => {
+                    for place in left.drain(..count) {
+                        answers[place] = Some(Err(failure.error()));
+                    }
+                }
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect()
+    }
+}
+
+impl Writer {
+    /// Runs as many of the first batches in one transaction as can be decided without the server. Retries while other
+    /// writers interfere.
+    async fn transaction(&self, group: &[Batch], places: &[usize], until: Instant) -> Outcome {
+        let mut is_again = false;
+        loop {
+            let mut loan = match self.pool.take().await {
+                Ok(loan) => loan,
+                Err(error) => {
+                    let failure = Failure { source: FailureSource::Stored(error), is_open: false };
+                    return Outcome::Failed { count: places.len(), failure };
+                }
+            };
+            let failed = match self.attempt(loan.connection(), group, places).await {
+                Ok(done) => {
+                    loan.give_back();
+                    return Outcome::Done(done);
+                }
+                Err(failed) => failed,
+            };
+            // Closing the connection rolls the transaction back.
+            drop(loan);
+            let (count, failure) = failed;
+            if failure.is(is_busy) && Instant::now() < until {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            } else if failure.is(is_lost) && !failure.is_open && !is_again {
+                is_again = true;
+                self.pool.clear();
+            } else {
+                return Outcome::Failed { count, failure };
+            }
+        }
+    }
+
+    /// Runs a transaction once. The error says how many of the batches it concerns.
+    async fn attempt(
+        &self,
+        connection: &mut Connection,
+        group: &[Batch],
+        places: &[usize],
+    ) -> Result<Vec<(usize, Result<Vec<Version>>)>, (usize, Failure)> {
+        let until = tokio::time::Instant::now() + self.pool.timeout();
+        let now = whole_microseconds(self.clock.now());
+        let batches: Vec<&Batch> = places.iter().map(|&place| &group[place]).collect();
+        let all = |fault: Fault| (places.len(), Failure::of(fault, false));
+        let (counter, read) = timeout_at(until, self.lock(connection, &batches, now)).await.unwrap_or(Err(Fault::Silent)).map_err(all)?;
+        let decided = decide_all(&batches, counter, &read, now);
+        let failed = |fault: Fault, is_open: bool| (decided.answers.len(), Failure::of(fault, is_open));
+        if decided.runs.is_empty() {
+            let undone = timeout_at(until, connection.run("ROLLBACK")).await.map_err(|_| Fault::Silent);
+            undone.and_then(|undone| Ok(undone?)).map_err(|fault| failed(fault, false))?;
+            return Ok(places.iter().copied().zip(decided.answers).collect());
+        }
+        let after = if decided.numbers > 0 { After::Known(decided.counter) } else { After::Counted(counter) };
+        let mut plan = Plan::new(&self.tables, after);
+        let keyed: Vec<Vec<Cow<'_, BatchWrite>>> = decided.runs.iter().map(Run::keyed).collect();
+        for (run, writes) in decided.runs.iter().zip(&keyed) {
+            plan.add(&Effect::of(writes.iter().map(Cow::as_ref), now), run.counter, now);
+        }
+        let mut is_open = false;
+        let writing = timeout_at(until, self.write_plan(connection, plan.finish(), after, &mut is_open)).await;
+        let version = writing.unwrap_or(Err(Fault::Silent)).map_err(|fault| failed(fault, is_open))?;
+        decided.runs.iter().flat_map(|run| &run.batches).for_each(|batch| self.watches.tell_of(batch, Version::new(version)));
+        Ok(places.iter().copied().zip(decided.answers).collect())
+    }
+
+    /// Opens a transaction, locks the counter, and reads what preconditions need. One round trip, unless the keys
+    /// exceed one packet.
+    async fn lock(&self, connection: &mut Connection, batches: &[&Batch], now: Timestamp) -> Result<(u64, Read), Fault> {
+        let live = live(now.as_microsecond());
+        let items = &self.tables.items;
+        let conditions = || {
+            batches
+                .iter()
+                .enumerate()
+                .flat_map(|(batch, of)| of.preconditions.iter().enumerate().map(move |(index, of)| ((batch, index), of)))
+        };
+        let is_of_key = |of: &Precondition| matches!(of.condition, Condition::Absent | Condition::Exists | Condition::Version(_));
+        let keys = conditions().filter(|(_, of)| is_of_key(of)).map(|(_, of)| (&of.namespace, of.key.as_str()));
+        let of_keys = in_keys("", keys);
+        let mut statements = vec![format!("SELECT version FROM {} WHERE id = 1 FOR UPDATE", self.tables.counter)];
+        statements.extend(of_keys.iter().map(|keys| format!("SELECT namespace, head, tail, version FROM {items} WHERE {keys} AND {live}")));
+        let mut beneath = Vec::new();
+        for (place, of) in conditions() {
+            let since = match of.condition {
+                Condition::NoneBeneath => None,
+                Condition::NoneBeneathSince(version) => Some(version.number()),
+                Condition::Absent | Condition::Exists | Condition::Version(_) => continue,
+            };
+            let range = KeyRange::beneath(&of.key);
+            let newer = since.map_or_else(String::new, |since| format!("AND version > {since} "));
+            statements.push(format!(
+                "SELECT version FROM {items} FORCE INDEX (PRIMARY) WHERE {} {newer}AND {live} ORDER BY namespace, head, digest LIMIT 1",
+                in_range("", &of.namespace, &range)
+            ));
+            beneath.push(place);
+        }
+        let mut sets = Vec::new();
+        let mut text = "START TRANSACTION".to_owned();
+        for statement in statements {
+            if text.len() + statement.len() > self.text_bytes_max {
+                sets.extend(connection.run(std::mem::take(&mut text)).await?);
+            }
+            text += if text.is_empty() { "" } else { "; " };
+            text += &statement;
+        }
+        sets.extend(connection.run(text).await?);
+        // Skip the result of the transaction's beginning.
+        let mut sets = sets.into_iter().skip(1);
+        let counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the counter of the store is gone"))?;
+        let counter = column(&mut { counter }, 0)?;
+        let mut read = Read::default();
+        for mut row in sets.by_ref().take(of_keys.len()).flatten() {
+            let namespace = column::<String>(&mut row, 0)?;
+            let key = super::key::join(column(&mut row, 1)?, &column::<Vec<u8>>(&mut row, 2)?)?;
+            read.keys.insert((namespace, key), column(&mut row, 3)?);
+        }
+        for (place, rows) in beneath.into_iter().zip(sets) {
+            if let Some(mut row) = rows.into_iter().next() {
+                read.beneath.insert(place, column(&mut row, 0)?);
+            }
+        }
+        Ok((counter, read))
+    }
+
+    /// Writes and commits. One round trip, plus one per long body, and more if statements exceed one packet. Returns
+    /// the counter afterwards; sets `is_open` just before the commit is sent.
+    async fn write_plan(
+        &self,
+        connection: &mut Connection,
+        actions: Vec<Action<'_>>,
+        after: After,
+        is_open: &mut bool,
+    ) -> Result<u64, Fault> {
+        let mut text = Vec::new();
+        for action in actions {
+            match action {
+                Action::Statement(statement) => {
+                    if !text.is_empty() && text.len() + statement.len() > self.text_bytes_max {
+                        connection.run(std::mem::take(&mut text)).await?;
+                    }
+                    text.extend_from_slice(if text.is_empty() { b"" } else { b"; " });
+                    text.extend_from_slice(&statement);
+                }
+                Action::Body { sql, parts, namespace, body } => {
+                    if !text.is_empty() {
+                        connection.run(std::mem::take(&mut text)).await?;
+                    }
+                    let parameters = (namespace.encoded().as_bytes(), parts.head, parts.digest(), body);
+                    connection.conn.exec_drop(sql, parameters).await?;
+                }
+            }
+        }
+        // The plan ends with the counter update, so the text is not empty.
+        text.extend_from_slice(if matches!(after, After::Counted(_)) { b"; SELECT @v; COMMIT" } else { b"; COMMIT" });
+        *is_open = true;
+        let sets = connection.run(text).await?;
+        match after {
+            After::Known(version) => Ok(version),
+            After::Counted(_) => {
+                let mut row = sets.into_iter().flatten().next().ok_or_else(|| damaged("the counter of a commit is missing"))?;
+                column(&mut row, 0)
+            }
+        }
+    }
+
+    /// Removes up to `limit` expired rows.
+    pub(super) async fn sweep(&self, limit: usize) -> Result<usize> {
+        let until = Instant::now() + PATIENCE;
+        let mut swept = 0;
+        while swept < limit {
+            let rows = (limit - swept).min(SWEEP_ROWS);
+            let mut loan = self.pool.take().await?;
+            match self.sweep_within(loan.connection(), rows).await {
+                Ok(count) => {
+                    loan.give_back();
+                    swept += count;
+                    if count < rows {
+                        break;
+                    }
+                }
+                Err(Fault::Engine(error)) if is_busy(&error) && Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(fault) if swept == 0 && fault.is_lost() && Instant::now() < until => {
+                    // Expired rows already count as absent, so removing them twice does no harm.
+                    self.pool.clear();
+                    drop(loan);
+                    let mut loan = self.pool.take().await?;
+                    swept += self.sweep_within(loan.connection(), rows).await?;
+                    loan.give_back();
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(swept)
+    }
+
+    async fn sweep_within(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
+        tokio::time::timeout(self.pool.timeout(), self.sweep_some(connection, limit)).await.unwrap_or(Err(Fault::Silent))
+    }
+
+    async fn sweep_some(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
+        let Tables { items, counter, .. } = &self.tables;
+        let over = self.clock.now().as_microsecond();
+        let text = format!(
+            "START TRANSACTION; SELECT version FROM {counter} WHERE id = 1 FOR UPDATE; \
+             SELECT namespace, head, tail FROM {items} FORCE INDEX (by_expiry) WHERE expires_at <= {over} ORDER BY expires_at LIMIT {limit}"
+        );
+        let mut keys = PlannedKeys::default();
+        let mut sets = connection.run(text).await?.into_iter().skip(1);
+        let mut counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the counter of the store is gone"))?;
+        let version = column(&mut counter, 0)?;
+        for mut row in sets.next().unwrap_or_default() {
+            let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
+            keys.push(namespace, super::key::join(column(&mut row, 1)?, &column::<Vec<u8>>(&mut row, 2)?)?);
+        }
+        let mut text = String::new();
+        for statement in keys.deletes(&self.tables, version) {
+            if !text.is_empty() && text.len() + statement.len() > self.text_bytes_max {
+                connection.run(std::mem::take(&mut text)).await?;
+            }
+            text += &statement;
+            text += "; ";
+        }
+        text += "COMMIT";
+        connection.run(text).await?;
+        Ok(keys.len())
+    }
+}
+
+/// The decisions on the batches of a transaction.
+#[derive(Default)]
+struct Decided<'g> {
+    /// The answers, up to the first batch that must wait for the next transaction.
+    answers: Vec<Result<Vec<Version>>>,
+    runs: Vec<Run<'g>>,
+    /// How many numbers the batches take from the counter.
+    numbers: u64,
+    /// The counter after them, if they take any.
+    counter: u64,
+}
+
+/// Batches written as one.
+struct Run<'g> {
+    batches: Vec<&'g Batch>,
+    /// The counter before them.
+    counter: u64,
+    /// Whether the run restores items. Then the counter ends above their versions rather than above the run's numbers.
+    restores: bool,
+}
+
+impl<'g> Run<'g> {
+    /// Returns the writes. Appends to logs get their keys here, since the versions are known.
+    fn keyed(&self) -> Vec<Cow<'g, BatchWrite>> {
+        let mut number = self.counter;
+        let writes = self.batches.iter().flat_map(|batch| &batch.writes);
+        let keyed = writes.map(|write| {
+            number += u64::from(matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. }));
+            match write {
+                BatchWrite::Append { namespace, meta, value, time_to_live } => Cow::Owned(BatchWrite::Put {
+                    namespace: namespace.clone(),
+                    key: log_key(Version::new(number)),
+                    meta: meta.clone(),
+                    value: value.clone(),
+                    time_to_live: *time_to_live,
+                    created_at: None,
+                }),
+                write => Cow::Borrowed(write),
+            }
+        });
+        keyed.collect()
+    }
+}
+
+/// What was read for the preconditions.
+#[derive(Debug, Default)]
+struct Read {
+    /// The versions of live rows, by namespace and key.
+    keys: HashMap<(String, String), u64>,
+    /// The versions found below prefixes, by batch and index of the condition.
+    beneath: HashMap<(usize, usize), u64>,
+}
+
+enum Decision {
+    Holds,
+    Refused(Error),
+    /// The batch depends on an earlier batch's writes in a way that only the server can decide.
+    Waits,
+}
+
+/// Decides batches in order. Every put or restore takes a number from the counter; if there is none in all of them, a
+/// removal advances it by one.
+fn decide_all<'g>(batches: &[&'g Batch], counter: u64, read: &Read, now: Timestamp) -> Decided<'g> {
+    let mut decided = Decided { counter, ..Decided::default() };
+    let mut overlay = Overlay::default();
+    for (index, &batch) in batches.iter().enumerate() {
+        match decide(&overlay, read, index, batch) {
+            Decision::Waits => break,
+            Decision::Refused(error) => decided.answers.push(Err(error)),
+            Decision::Holds => {
+                if batches[index + 1..].iter().any(|later| !later.preconditions.is_empty()) {
+                    overlay.add(&Effect::of(&batch.writes, now), decided.counter, now);
+                }
+                decided.accept(batch);
+            }
+        }
+    }
+    decided
+}
+
+impl<'g> Decided<'g> {
+    /// Accepts a batch whose preconditions hold, and records its answer.
+    fn accept(&mut self, batch: &'g Batch) {
+        let (before, mut floor, mut versions) = (self.counter, None, Vec::new());
+        for write in &batch.writes {
+            match write {
+                BatchWrite::Put { .. } | BatchWrite::Append { .. } => versions.push(Version::new(self.counter + 1)),
+                BatchWrite::Restore { item, .. } => floor = floor.max(Some(item.version.number())),
+                BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => continue,
+            }
+            self.counter += 1;
+            self.numbers += 1;
+        }
+        self.counter = self.counter.max(floor.unwrap_or(0));
+        self.answers.push(Ok(versions));
+        let restores = floor.is_some();
+        match self.runs.last_mut() {
+            _ if batch.is_empty() => {}
+            Some(run) if !run.restores && !restores => run.batches.push(batch),
+            _ => self.runs.push(Run { batches: vec![batch], counter: before, restores }),
+        }
+    }
+}
+
+/// Decides a batch by what was read and what earlier batches write.
+fn decide(overlay: &Overlay<'_>, read: &Read, place: usize, batch: &Batch) -> Decision {
+    for (index, precondition) in batch.preconditions.iter().enumerate() {
+        let Precondition { namespace, key, condition } = precondition;
+        let met = match condition {
+            Condition::NoneBeneath | Condition::NoneBeneathSince(_) if overlay.is_beneath(namespace, key) => return Decision::Waits,
+            Condition::NoneBeneath | Condition::NoneBeneathSince(_) => read.beneath.get(&(place, index)).copied(),
+            Condition::Absent | Condition::Exists | Condition::Version(_) => match overlay.met(namespace, key) {
+                Some(Met::Version(version)) => Some(version),
+                Some(Met::Absent) => None,
+                None => read.keys.get(&(namespace.encoded().to_owned(), key.clone())).copied(),
+            },
+        };
+        let met = met.map(Version::new);
+        if !condition.holds(met) {
+            return Decision::Refused(precondition_failed(index, precondition, met));
+        }
+    }
+    Decision::Holds
+}
+
+fn unanswered() -> Error {
+    Error::new(ErrorKind::Internal, "a batch was not answered; this is a bug in the program").with_unknown_effect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use treehold_store::Item;
+
+    #[test]
+    fn batches_merge_into_one_write_up_to_a_restore() {
+        let a = Namespace::parse("a").expect("a legal namespace");
+        let now = Timestamp::from_microsecond(1_000).expect("a time");
+        let item = Item::new("r", Bytes::new(), Bytes::new(), Version::new(70), now, now);
+        let batches = [
+            Batch::new().put(&a, "k", "").put(&a, "k", ""),
+            Batch::new().delete_prefix(&a, "d/"),
+            Batch::new().expect(&a, "k", Condition::Version(Version::new(12))).put(&a, "l", ""),
+            Batch::new(),
+            Batch::new().expect(&a, "k", Condition::Version(Version::new(11))).put(&a, "never", ""),
+            Batch::new().restore(&a, item).put(&a, "m", ""),
+            Batch::new().put(&a, "n", ""),
+            Batch::new().expect(&a, "d/", Condition::NoneBeneath),
+            Batch::new().put(&a, "never", ""),
+        ];
+        let decided = decide_all(&batches.iter().collect::<Vec<_>>(), 10, &Read::default(), now);
+        let answers: Vec<Option<Vec<u64>>> = decided
+            .answers
+            .iter()
+            .map(|answer| answer.as_ref().ok().map(|versions| versions.iter().map(|version| version.number()).collect()))
+            .collect();
+        let expected = [Some(vec![11, 12]), Some(vec![]), Some(vec![13]), Some(vec![]), None, Some(vec![15]), Some(vec![71])];
+        assert_eq!(answers, expected, "the last but one depends on a removed prefix and waits");
+        let runs: Vec<(usize, u64)> = decided.runs.iter().map(|run| (run.batches.len(), run.counter)).collect();
+        assert_eq!((runs, decided.counter, decided.numbers), (vec![(3, 10), (1, 13), (1, 70)], 71, 6));
+    }
+}

@@ -1,0 +1,261 @@
+//! The writing side: a group of batches is one transaction and one round trip.
+//!
+//! The single row of the counter orders all writers of a store: each transaction locks it first. Later statements begin once the lock is
+//! held, so they see everything that earlier holders committed. Conditions are therefore checked against the newest state, versions become
+//! visible in order, and nothing is rolled back because of another writer.
+//!
+//! Independent batches are written by one statement, see `part.rs`. A group that only puts needs no transaction: its one statement raises
+//! the counter, which waits for the lock, and its puts replace the newest rows whatever they are.
+
+use super::connect::{Connections, TIMEOUT_MAX, run};
+use super::error::{damaged, failed, gave_way, is_lost, is_of_one, is_refusal, silent};
+use super::part::statements;
+use super::read::version;
+use super::script::Script;
+use super::step::{BEGIN, Step, lock};
+use async_trait::async_trait;
+use deadpool_postgres::ClientWrapper;
+use futures::future::maybe_done;
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::Row;
+use treehold_core::clock::Clock;
+use treehold_core::error::{Error, Result};
+use treehold_core::ops::Version;
+use treehold_core::pause::random_pause;
+use treehold_store::combiner::GroupWriter;
+use treehold_store::watch::Watches;
+use treehold_store::{Batch, BatchWrite, precondition_failed, whole_microseconds};
+
+/// How often a transaction that gave way is restarted. Only distributed engines make one give way.
+const ATTEMPTS: u32 = 12;
+
+/// A connection that was idle for this long is tested before anything is written on it.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// The connection that writes.
+#[derive(Debug)]
+pub(super) struct PostgresWriter {
+    pub(super) connections: Connections,
+    pub(super) connection: Mutex<Option<(ClientWrapper, Instant)>>,
+    pub(super) watches: Arc<Watches>,
+    pub(super) clock: Clock,
+    pub(super) schema: String,
+    pub(super) timeout: Duration,
+}
+
+#[async_trait]
+impl GroupWriter for PostgresWriter {
+    async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
+        // One deadline for the whole group, so that the waiting batches know how long they wait.
+        let deadline = Instant::now() + self.timeout.min(TIMEOUT_MAX);
+        match self.write_together(group, deadline).await {
+            Ok(answers) => answers,
+            // One of them caused an engine error, and the group had no effect: try each batch separately.
+            Err(Fault { is_of_one: true, .. }) if group.len() > 1 => {
+                let mut answers = Vec::with_capacity(group.len());
+                for batch in group {
+                    match self.write_together(std::slice::from_ref(batch), deadline).await {
+                        Ok(alone) => answers.extend(alone),
+                        // The rest would fail in the same way.
+                        Err(Fault { error, is_of_one: false }) if error.is_without_effect() => {
+                            answers.extend(refuse(group.len() - answers.len(), error));
+                            break;
+                        }
+                        Err(Fault { error, .. }) => answers.push(Err(error)),
+                    }
+                }
+                answers
+            }
+            Err(Fault { error, .. }) => refuse(group.len(), error),
+        }
+    }
+}
+
+/// Why a group was not written.
+struct Fault {
+    error: Error,
+    /// Whether a statement was refused, without effect, for a reason that may apply to one batch only.
+    is_of_one: bool,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self { error, is_of_one: false }
+    }
+}
+
+impl PostgresWriter {
+    /// Writes a group, unless the deadline comes first.
+    async fn write_together(&self, group: &[Batch], deadline: Instant) -> Result<Vec<Result<Vec<Version>>>, Fault> {
+        let now = whole_microseconds(self.clock.now());
+        let steps = self.steps(group, now)?;
+        let mut slot = self.connection.lock().await;
+        for attempt in 0.. {
+            let connected = timeout_at(deadline, self.connection(slot.take())).await;
+            let connection = connected.unwrap_or_else(|_| Err(silent().without_effect()))?;
+            if Instant::now() >= deadline {
+                *slot = Some((connection, Instant::now()));
+                return Err(silent().without_effect().into());
+            }
+            let done = timeout_at(deadline, self.transact(&connection, &steps, group)).await;
+            let Ok(done) = done else { return Err(silent().with_unknown_effect().into()) };
+            match done {
+                Ok(rows) => {
+                    *slot = Some((connection, Instant::now()));
+                    return self.answers(group, &steps, &rows).map_err(|error| error.with_unknown_effect().into());
+                }
+                Err(broken) => {
+                    let (is_lost, gave_way) = (is_lost(&broken.error), gave_way(&broken.error));
+                    let is_of_one = is_of_one(&broken.error) && !is_lost && !broken.may_have_effect;
+                    if !is_lost {
+                        *slot = Some((connection, Instant::now()));
+                    }
+                    if gave_way && attempt < ATTEMPTS {
+                        tokio::time::sleep(random_pause(Duration::from_millis(2), attempt)).await;
+                        continue;
+                    }
+                    let error = failed(broken.error);
+                    let error = if broken.may_have_effect { error.with_unknown_effect() } else { error.without_effect() };
+                    return Err(Fault { error, is_of_one });
+                }
+            }
+        }
+        Err(silent().without_effect().into())
+    }
+
+    /// Returns a working connection: the existing one, unless it is closed, or was idle and does not answer.
+    async fn connection(&self, kept: Option<(ClientWrapper, Instant)>) -> Result<ClientWrapper> {
+        if let Some((connection, used)) = kept
+            && !connection.is_closed()
+            && (used.elapsed() < IDLE || self.answers_still(&connection).await)
+        {
+            return Ok(connection);
+        }
+        self.connections.make().await
+    }
+
+    /// Tests a connection, for a part of the available time: a new one must be made in the rest.
+    async fn answers_still(&self, connection: &ClientWrapper) -> bool {
+        matches!(tokio::time::timeout(self.timeout / 4, connection.simple_query("")).await, Ok(Ok(_)))
+    }
+
+    /// Runs the steps as one transaction, sending all of them before waiting for the first answer.
+    async fn transact(&self, connection: &ClientWrapper, steps: &[Step<'_>], group: &[Batch]) -> Result<Vec<Vec<Row>>, Broken> {
+        if let [Step { script, is_alone: true, .. }] = steps {
+            return match run(connection, script).await {
+                Ok(rows) => Ok(vec![rows]),
+                Err(error) => Err(Broken { may_have_effect: !is_refusal(&error), error }),
+            };
+        }
+        let unsent = |error| Broken { error, may_have_effect: false };
+        let lock = lock(&self.schema, group);
+        let mut statements = vec![connection.prepare_cached(&lock.sql).await.map_err(unsent)?];
+        for step in steps {
+            statements.push(connection.prepare_cached(&step.script.sql).await.map_err(unsent)?);
+        }
+        let parameters: Vec<_> = std::iter::once(&lock).chain(steps.iter().map(|step| &step.script)).map(Script::parameters).collect();
+        let begin = connection.batch_execute(BEGIN);
+        let queries = statements.iter().zip(&parameters).map(|(statement, parameters)| connection.query(statement, parameters));
+        let commit = connection.batch_execute("COMMIT");
+        // The client sends a request when it is first polled. So the requests go out in this order, and then the answers arrive.
+        let mut begin = Box::pin(maybe_done(begin));
+        let mut queries: Vec<_> = queries.map(|query| Box::pin(maybe_done(query))).collect();
+        let mut commit = Box::pin(maybe_done(commit));
+        let _ = futures::poll!(begin.as_mut());
+        for query in &mut queries {
+            let _ = futures::poll!(query.as_mut());
+        }
+        let _ = futures::poll!(commit.as_mut());
+        begin.as_mut().await;
+        let mut refused = begin.as_mut().take_output().and_then(Result::err);
+        let mut rows = Vec::with_capacity(queries.len());
+        for mut query in queries {
+            query.as_mut().await;
+            match query.as_mut().take_output() {
+                Some(Ok(found)) => rows.push(found),
+                Some(Err(error)) => refused = refused.or(Some(error)),
+                None => {}
+            }
+        }
+        commit.as_mut().await;
+        let committed = commit.as_mut().take_output().unwrap_or(Ok(()));
+        match (refused, committed) {
+            // The first refusal rolled everything back, as the server reported. If the connection broke, the outcome is unknown.
+            (Some(error), _) => Err(Broken { may_have_effect: error.as_db_error().is_none(), error }),
+            (None, Err(error)) => Err(Broken { may_have_effect: !is_refusal(&error), error }),
+            (None, Ok(())) => {
+                // The row of the lock.
+                rows.remove(0);
+                Ok(rows)
+            }
+        }
+    }
+
+    /// Builds the statements of a group.
+    fn steps<'g>(&self, group: &'g [Batch], now: Timestamp) -> Result<Vec<Step<'g>>> {
+        let statements = statements(group, now);
+        statements.iter().map(|parts| Step::of(&self.schema, parts, statements.len() == 1, now)).collect()
+    }
+
+    /// Decodes the results of the statements, and notifies the watches.
+    fn answers(&self, group: &[Batch], steps: &[Step<'_>], rows: &[Vec<Row>]) -> Result<Vec<Result<Vec<Version>>>> {
+        let mut answers = Vec::with_capacity(group.len());
+        for (step, rows) in steps.iter().zip(rows) {
+            if rows.len() != step.parts.len() {
+                return Err(damaged("the counter of the store is gone"));
+            }
+            for (batches, row) in step.parts.iter().zip(rows) {
+                self.answer(batches, step.has_conditions, row, &mut answers)?;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Decodes the result of one part.
+    fn answer(&self, batches: &[Batch], has_conditions: bool, row: &Row, answers: &mut Vec<Result<Vec<Version>>>) -> Result<()> {
+        let number = |column| version(row.try_get(column).map_err(failed)?);
+        let (before, after) = (number(0)?, number(1)?);
+        let failing: Option<i64> = if has_conditions { row.try_get(2).map_err(failed)? } else { None };
+        if let Some(index) = failing.and_then(|index| usize::try_from(index).ok()) {
+            let met = row.try_get::<_, Option<i64>>(3).map_err(failed)?.map(version).transpose()?;
+            answers.push(Err(precondition_failed(index, &batches[0].preconditions[index], met)));
+            return Ok(());
+        }
+        let mut number = before.number();
+        for batch in batches {
+            let mut versions = Vec::new();
+            for write in &batch.writes {
+                number += u64::from(matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. }));
+                if matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. }) {
+                    versions.push(Version::new(number));
+                }
+            }
+            answers.push(Ok(versions));
+            if after > before {
+                self.watches.tell_of(batch, after);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A transaction that did not complete.
+struct Broken {
+    error: tokio_postgres::Error,
+    may_have_effect: bool,
+}
+
+/// Answers a group with the same failure.
+fn refuse(answers: usize, error: Error) -> Vec<Result<Vec<Version>>> {
+    let (kind, message, may_have_effect) = (error.kind(), error.message().to_owned(), error.may_have_effect());
+    let source = Arc::new(error);
+    let again = || {
+        let error = Error::new(kind, message.clone()).with_source(source.clone());
+        Err(if may_have_effect { error.with_unknown_effect() } else { error.without_effect() })
+    };
+    std::iter::repeat_with(again).take(answers).collect()
+}

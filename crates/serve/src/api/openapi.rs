@@ -1,0 +1,313 @@
+//! The API description ([OpenAPI 3.1](https://spec.openapis.org/oas/v3.1.1.html)), generated from the table of routes and the schemas of
+//! the types, and a self-contained page that shows it.
+
+use super::routes::{Content, Route, routes};
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
+use treehold_core::wire::{ACTOR_HEADER, PROBLEM_TYPE, Problem, THREAD_HEADER};
+
+/// The description as sent, and its tag without quotes. Generated once.
+static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
+    let bytes = Bytes::from(describe().to_string());
+    let tag = blake3::hash(&bytes).to_hex()[..32].to_owned();
+    (bytes, tag)
+});
+
+/// The page as sent.
+static PAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(page()));
+
+/// Responds with the description, or with 304 if the client has it.
+pub(super) async fn show(headers: HeaderMap) -> Response {
+    let (bytes, tag) = &*DOCUMENT;
+    // The tag of a compressed response ends with the name of the coding.
+    let is_own = |known: &str| {
+        let known = known.trim().trim_start_matches("W/").trim_matches('"');
+        known == "*" || known.split('-').next() == Some(tag)
+    };
+    let mut lines = headers.get_all(header::IF_NONE_MATCH).iter();
+    let is_known = lines.any(|known| known.to_str().is_ok_and(|known| known.split(',').any(is_own)));
+    let mut response = if is_known { Response::new(Body::empty()) } else { sent(bytes, "application/json") };
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response.headers_mut().insert(header::ETAG, HeaderValue::from_str(&format!("\"{tag}\"")).expect("hexadecimal digits are visible"));
+    response
+}
+
+/// Responds with the page.
+pub(super) async fn show_page() -> Response {
+    sent(&PAGE, "text/html; charset=utf-8")
+}
+
+fn sent(bytes: &Bytes, media_type: &'static str) -> Response {
+    let mut response = Response::new(Body::from(bytes.clone()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// Generates the page: a list of routes that loads nothing from elsewhere.
+fn page() -> String {
+    let mut rows = String::new();
+    for route in routes() {
+        rows.push_str(&format!(
+            "<tr><td><code>{}</code></td><td><code>{}</code></td><td>{}</td></tr>\n",
+            route.method,
+            shown(route.path),
+            route.summary
+        ));
+    }
+    format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>treehold</title><style>body{{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}}\
+         td{{padding:.2rem .8rem .2rem 0;vertical-align:top}}</style>\
+         <h1>treehold {}</h1><p>One file tree. Described in full by <a href=\"/openapi.json\">openapi.json</a>; models reach it at \
+         <code>/mcp</code>.</p><table>\n{rows}</table></html>",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn shown(path: &str) -> String {
+    path.replace("{*", "{")
+}
+
+fn describe() -> Value {
+    // Requests have deserialization schemas and responses serialization schemas. Both share one set of components.
+    let settings = || {
+        let mut settings = SchemaSettings::draft2020_12();
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+        settings
+    };
+    let mut asked = SchemaGenerator::new(settings());
+    let mut given = SchemaGenerator::new(settings().for_serialize());
+    let problem = given.subschema_for::<Problem>();
+    let mut paths: Map<String, Value> = Map::new();
+    for route in routes() {
+        let operation = operation(&route, &mut asked, &mut given);
+        let path = paths.entry(shown(route.path)).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_ascii_lowercase()] = operation;
+    }
+    let mut schemas = asked.take_definitions(true);
+    // If both define a component, that of the response is more precise: it lists every field.
+    schemas.extend(given.take_definitions(true));
+    for schema in schemas.values_mut() {
+        for (_, property) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+            *property = as_object(property.take());
+        }
+        as_enum(schema);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "treehold",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "One file tree for AI agents. Paths are those of the tree; errors are problems with a stable code.",
+            "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"}
+        },
+        "servers": [{"url": "/"}],
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "responses": {"Problem": {
+                "description": "What went wrong and what to do",
+                "content": {PROBLEM_TYPE: {"schema": problem}}
+            }}
+        }
+    })
+}
+
+fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGenerator) -> Value {
+    let mut parameters: Vec<Value> = Vec::new();
+    for segment in route.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')) {
+        let name = segment.trim_start_matches('*');
+        let schema = match name {
+            "path" => json!({"type": "string", "description": "the path without its first `/`; `/` in it may be written as it is"}),
+            _ => json!({"type": "string", "minLength": 1, "maxLength": 255}),
+        };
+        parameters.push(json!({"name": name, "in": "path", "required": true, "schema": schema}));
+    }
+    if let Some(query) = route.query {
+        parameters.extend(in_query(query(asked).to_value()));
+    }
+    if !route.path.contains("{thread}") {
+        parameters.push(header(THREAD_HEADER, "the thread that the request is about"));
+    }
+    let writes = !matches!(route.method.as_str(), "GET" | "HEAD");
+    if writes {
+        parameters.push(header(ACTOR_HEADER, "who acts"));
+        if route.changes.is_some() {
+            parameters.push(header(
+                "Idempotency-Key",
+                "makes the change once within a day, however often the request is sent with the same token",
+            ));
+        }
+    }
+    let is_file = route.path.contains("/fs/");
+    if route.id == "followEvents" {
+        parameters.push(header("Last-Event-ID", "the id of the last event seen: the stream goes on behind it"));
+    }
+    if writes && (is_file || route.path == "/v1/store/item") {
+        parameters.push(header("If-Match", "the tag that the file must have"));
+    }
+    if is_file && route.method == "PUT" {
+        parameters.push(header("If-None-Match", "`*`: create only"));
+    }
+    if is_file && route.method == "GET" {
+        parameters.push(header("Range", "the bytes to send, such as `bytes=0-99`"));
+        parameters.push(header("If-None-Match", "the tag of the content that is known: 304 where it is still that"));
+    }
+    let mut operation = json!({"operationId": route.id, "summary": route.summary, "tags": [group(route.path)], "parameters": parameters});
+    // The form in which client generators recognize binary content.
+    let bytes = json!({"schema": {"type": "string", "format": "binary"}});
+    match route.body {
+        Content::None | Content::Events(_) => {}
+        Content::Bytes => operation["requestBody"] = json!({"required": true, "content": {"application/octet-stream": bytes}}),
+        Content::Json(schema) => {
+            let schema = as_object(schema(asked).to_value());
+            operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
+        }
+    }
+    let mut reply = match route.reply {
+        Content::None => json!({"description": route.summary}),
+        Content::Bytes => json!({
+            "description": "the bytes of the file, with its media type by its name",
+            "content": {"application/octet-stream": bytes, "*/*": bytes}
+        }),
+        Content::Json(schema) => {
+            let schema = as_object(schema(given).to_value());
+            json!({"description": route.summary, "content": {"application/json": {"schema": schema}}})
+        }
+        Content::Events(schema) => {
+            // OpenAPI cannot describe streams, so the schema of the data goes beside that of the text.
+            let data = schema(given);
+            json!({
+                "description": "`open` or `reset` first, then `change` for each change, whose data is a `FeedEvent`",
+                "content": {"text/event-stream": {"schema": {"type": "string"}, "x-event-data": data}}
+            })
+        }
+    };
+    if is_file && route.method != "DELETE" {
+        reply["headers"] = json!({"ETag": {"description": "the version of the file", "schema": {"type": "string"}}});
+    }
+    if route.changes.is_some() {
+        let said = |description: &str| json!({"description": description, "schema": {"type": "string"}});
+        let headers = &mut reply["headers"];
+        headers["Idempotency-Replayed"] = said("`true`: the answer of the first request with the idempotency key");
+        headers["Idempotency-State"] = said("`done`: the answer is kept for the idempotency key");
+        headers["Idempotency-Expires-In"] = said("for how many more seconds the idempotency key stands");
+    }
+    let mut responses = Map::new();
+    responses.insert(route.status.to_string(), reply.clone());
+    if matches!(route.method.as_str(), "PUT" | "POST" | "PATCH") && is_file {
+        responses.insert("201".to_owned(), reply.clone());
+    }
+    if is_file && route.method == "GET" {
+        responses.insert("206".to_owned(), reply.clone());
+        responses.insert("304".to_owned(), json!({"description": "the file is as it was"}));
+    }
+    if route.id == "getItem" {
+        responses.insert("304".to_owned(), json!({"description": "the item is as it was"}));
+    }
+    if route.method == "HEAD" {
+        // A response to HEAD never has a body.
+        responses.insert("default".to_owned(), json!({"description": "what went wrong, by its status"}));
+    } else {
+        responses.insert("default".to_owned(), json!({"$ref": "#/components/responses/Problem"}));
+    }
+    operation["responses"] = Value::Object(responses);
+    operation
+}
+
+/// Returns the tag under which generated clients group an operation.
+fn group(path: &str) -> &'static str {
+    match path.trim_start_matches("/v1/").split('/').next() {
+        Some("threads") => "threads",
+        Some("store") => "items",
+        Some("tools" | "memory" | "audit") => "tools",
+        Some("events" | "timeline") => "events",
+        _ => "files",
+    }
+}
+
+/// Returns a schema in the form that generators accept: the schema of any value is `{}`, not `true`.
+fn as_object(schema: Value) -> Value {
+    if schema == Value::Bool(true) { json!({}) } else { schema }
+}
+
+/// Converts a `oneOf` of described constants to an `enum`, since some generators use only the first constant.
+fn as_enum(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else { return };
+    let words = |choice: &Value| match (&choice["const"], &choice["enum"]) {
+        (Value::String(word), _) => Some(vec![word.clone()]),
+        (_, Value::Array(words)) => words.iter().map(|word| word.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    };
+    let Some(choices) = object.get("oneOf").and_then(Value::as_array) else { return };
+    let Some(all) = choices.iter().map(words).collect::<Option<Vec<_>>>() else { return };
+    let mut description = object.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (choice, words) in choices.iter().zip(&all) {
+        if let Some(text) = choice["description"].as_str() {
+            description.push_str(&format!("\n\n`{}`: {text}", words.join("`, `")));
+        }
+    }
+    let all = all.concat();
+    object.remove("oneOf");
+    object.insert("type".to_owned(), json!("string"));
+    object.insert("enum".to_owned(), json!(all));
+    object.insert("description".to_owned(), json!(description.trim()));
+}
+
+fn header(name: &str, description: &str) -> Value {
+    let schema = json!({"type": "string"});
+    json!({"name": name, "in": "header", "required": false, "description": description, "schema": schema})
+}
+
+/// Converts the properties of an object to query parameters.
+fn in_query(schema: Value) -> Vec<Value> {
+    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
+    properties
+        .iter()
+        .map(|(name, schema)| {
+            let mut schema = schema.clone();
+            let description = schema.as_object_mut().and_then(|schema| schema.remove("description")).unwrap_or_default();
+            json!({"name": name, "in": "query", "required": required.contains(&name.as_str()), "description": description, "schema": schema})
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn description_is_complete_and_readable_by_generators() {
+        let document = describe();
+        let text = document.to_string();
+        // Every referenced component exists.
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().unwrap_or_default();
+            assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+        }
+        assert_eq!(document["paths"]["/v1/fs/{path}"]["put"]["operationId"], "writeFile");
+        // Forms that client generators cannot read, or that they would name by number.
+        assert!(
+            !text.contains("\"properties\":null")
+                && !text.contains("\"schema\":true")
+                && document["components"]["schemas"]["ItemRecord"]["properties"]["value"].is_object()
+        );
+        assert!(document["components"]["schemas"]["OpKind"]["enum"].as_array().is_some_and(|kinds| kinds.len() > 5));
+        let changes = document["components"]["schemas"]["ChangeRecord"]["oneOf"].as_array().expect("variants");
+        assert!(changes.iter().all(|change| change["title"].as_str().is_some_and(|title| title.ends_with("Change"))), "{changes:?}");
+        assert!(page().contains("/v1/grep") && !page().contains("https://"));
+    }
+}

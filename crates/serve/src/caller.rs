@@ -1,0 +1,278 @@
+//! Authenticates requests: finds the caller by token, and the thread by path or header.
+
+use super::api::problem;
+use super::doors::{Door, Doors};
+use super::rights::{Access, Rights};
+use super::token::{Token, TokenBook};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use futures::future::BoxFuture;
+use percent_encoding::percent_decode;
+use std::sync::Arc;
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::scope::Scope;
+use treehold_core::wire::{ACTOR_HEADER, THREAD_HEADER};
+use treehold_core::work::{self, Owner};
+use treehold_mcp::{McpCaller, Standing};
+
+/// Authenticates requests and applies the caller's rights.
+#[derive(Debug)]
+pub(super) struct Doorkeeper {
+    scope: Scope,
+    token: Option<Token>,
+    book: Option<TokenBook>,
+    doors: Doors,
+    /// Whether to admit requests without a token.
+    open: bool,
+}
+
+/// The identity that a request's `Authorization` header establishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    scope: Scope,
+    rights: Rights,
+    /// The id of the token, [`OPERATOR`] for the secret that the server was started with, or `None` without a token.
+    credential: Option<String>,
+}
+
+/// The caller of a request, with the door for their rights.
+#[derive(Clone)]
+pub(super) struct Caller {
+    pub(super) scope: Scope,
+    pub(super) rights: Rights,
+    /// The id of the caller's token, [`OPERATOR`] for the secret that the server was started with, or `None` if the server requires no
+    /// token.
+    pub(super) credential: Option<String>,
+    pub(super) door: Arc<Door>,
+    doorkeeper: Arc<Doorkeeper>,
+}
+
+impl Caller {
+    /// Returns whether the headers still authenticate the same caller with the same rights.
+    pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
+        let who = self.doorkeeper.who(headers, Asks::Again).await?;
+        Ok(who.is_some_and(|who| {
+            let is_same = who.scope.tenant == self.scope.tenant && who.scope.user == self.scope.user;
+            is_same && who.rights == self.rights && who.credential == self.credential
+        }))
+    }
+}
+
+/// Why a token is looked up: for a new request, which counts as a use of the token, or to check that it is still valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    First,
+    Again,
+}
+
+/// The credential of a caller who sends the secret that the server was started with. No token has this id.
+const OPERATOR: &str = "operator";
+
+impl Doorkeeper {
+    pub(super) fn new(scope: Scope, token: Option<Token>, book: Option<TokenBook>, doors: Doors, open: bool) -> Self {
+        Self { scope, token, book, doors, open }
+    }
+
+    /// Returns the caller that the headers authenticate, or `None` if they lack a valid token.
+    async fn who(&self, headers: &HeaderMap, asks: Asks) -> Result<Option<Known>> {
+        let admin = |credential: Option<&str>| {
+            let credential = credential.map(str::to_owned);
+            Known { scope: self.scope.clone(), rights: Rights::new(Access::Admin), credential }
+        };
+        let Some(given) = headers.get(header::AUTHORIZATION) else {
+            return Ok(self.open.then(|| admin(None)));
+        };
+        let Some((scheme, given)) = given.as_bytes().split_at_checked("Bearer ".len()) else { return Ok(None) };
+        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+            return Ok(None);
+        }
+        if self.token.as_ref().is_some_and(|token| token.is(given)) {
+            return Ok(Some(admin(Some(OPERATOR))));
+        }
+        let Some(book) = &self.book else { return Ok(None) };
+        let found = match asks {
+            Asks::First => book.used(given).await?,
+            Asks::Again => book.find(given).await?,
+        };
+        let Some(mut record) = found else { return Ok(None) };
+        if record.scope.thread.is_none() {
+            let own = record.rights.threads.first().cloned();
+            record.scope.thread = own.or_else(|| self.scope.thread.clone());
+        }
+        Ok(Some(Known { scope: record.scope, rights: record.rights, credential: Some(record.id) }))
+    }
+
+    /// Returns the caller, and whether the path or a header names the thread; if so, the request is restricted to that thread.
+    fn caller(self: &Arc<Self>, who: Known, in_path: Option<&str>, headers: &HeaderMap) -> Result<(Caller, bool)> {
+        let in_header = decoded(headers, THREAD_HEADER)?;
+        let thread = match (in_path, in_header) {
+            (Some(path), Some(header)) if path != header => {
+                return Err(Error::invalid_argument("path and header name two threads; leave the header out"));
+            }
+            (path, header) => path.map(str::to_owned).or(header),
+        };
+        let fixed = thread.is_some();
+        let Known { mut scope, rights, credential } = who;
+        if let Some(thread) = thread {
+            scope.thread = Some(thread);
+        }
+        // The history records the agent as the author. An agent in the token takes precedence over the header.
+        if scope.agent.is_none() {
+            scope.agent = decoded(headers, ACTOR_HEADER)?;
+        }
+        scope.validate()?;
+        rights.need_thread(scope.thread.as_deref().unwrap_or_default())?;
+        let door = self.doors.of(&rights)?;
+        Ok((Caller { scope, rights, credential, door, doorkeeper: self.clone() }, fixed))
+    }
+
+    async fn admit(self: &Arc<Self>, in_path: Option<&str>, headers: &HeaderMap) -> Result<Option<(Caller, bool)>> {
+        match self.who(headers, Asks::First).await? {
+            Some(who) => self.caller(who, in_path, headers).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn doors(&self) -> &Doors {
+        &self.doors
+    }
+}
+
+/// Returns a handle that checks later whether the caller is still authorized.
+fn standing(caller: &Caller, headers: &HeaderMap) -> Standing {
+    let caller = caller.clone();
+    // Keep only the header that identifies the caller.
+    let authorization = headers.get(header::AUTHORIZATION).cloned();
+    let headers: HeaderMap = authorization.map(|given| (header::AUTHORIZATION, given)).into_iter().collect();
+    let book = caller.doorkeeper.clone();
+    let holds = move || -> BoxFuture<'static, Result<bool>> {
+        let (caller, headers) = (caller.clone(), headers.clone());
+        Box::pin(async move { caller.is_still(&headers).await })
+    };
+    Standing::new(holds, move || book.book.as_ref().map(TokenBook::changes))
+}
+
+/// Returns the value of a header: UTF-8, percent-encoded outside visible ASCII.
+fn decoded(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    let text = percent_decode(value.as_bytes()).decode_utf8();
+    let text =
+        text.map_err(|error| Error::invalid_argument(format!("the header `{name}` is not UTF-8, percent-encoded")).with_source(error))?;
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err(Error::invalid_argument(format!("the header `{name}` is empty or holds a control character")));
+    }
+    Ok(Some(text.into_owned()))
+}
+
+/// Authenticates a request and attaches its caller as extensions.
+pub(super) async fn admit(
+    State(doorkeeper): State<Arc<Doorkeeper>>,
+    params: std::result::Result<RawPathParams, RawPathParamsRejection>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Ok(params) = params else {
+        return problem::response(&Error::new(ErrorKind::InvalidPath, "the path is not UTF-8, percent-encoded"));
+    };
+    let in_path = params.iter().find_map(|(name, value)| (name == "thread").then_some(value));
+    match doorkeeper.admit(in_path, request.headers()).await {
+        Ok(Some((caller, fixed))) => {
+            let mut mcp = McpCaller::new(caller.scope.clone()).with_threads(caller.rights.threads.clone());
+            if fixed || caller.rights.threads.len() == 1 {
+                mcp = mcp.with_thread_fixed();
+            }
+            let owner = Owner::from(&caller.scope);
+            mcp.credential = caller.credential.clone();
+            let standing = standing(&caller, request.headers());
+            request.extensions_mut().insert(standing);
+            request.extensions_mut().insert(mcp);
+            request.extensions_mut().insert(caller);
+            work::as_owner(owner, None, next.run(request)).await
+        }
+        Ok(None) => {
+            let error = Error::new(ErrorKind::PermissionDenied, "this server asks for a token; send it as `Authorization: Bearer TOKEN`");
+            let mut response = problem::with_status(&error, StatusCode::UNAUTHORIZED);
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+        }
+        Err(error) => problem::response(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treehold_agent::workspace::Workspace;
+    use treehold_mcp::{HttpLimits, McpOptions};
+    use treehold_store::MemoryStore;
+
+    fn headers(name: &'static str, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(header::HeaderName::from_static(name), header::HeaderValue::from_static(value))])
+    }
+
+    fn doorkeeper(scope: Scope, token: Option<Token>, book: Option<TokenBook>) -> Doorkeeper {
+        let open = token.is_none() && book.is_none();
+        let doors = Doors::new(Workspace::builder().build(), McpOptions::default(), HttpLimits::default());
+        Doorkeeper::new(scope, token, book, doors, open)
+    }
+
+    #[tokio::test]
+    async fn token_is_required_if_server_has_one() {
+        let open = doorkeeper(Scope::new(), None, None);
+        assert!(open.who(&HeaderMap::new(), Asks::First).await.expect("no store").is_some());
+        let closed = doorkeeper(Scope::new(), Token::new("0123456789abcdef").ok(), None);
+        for (value, admitted) in [
+            ("Bearer 0123456789abcdef", true),
+            ("bearer 0123456789abcdef", true),
+            ("Bearer 0123456789abcdeX", false),
+            ("Basic 0123456789abcdef", false),
+            ("0123456789abcdef", false),
+            ("", false),
+        ] {
+            assert_eq!(closed.who(&headers("authorization", value), Asks::First).await.expect("no store").is_some(), admitted, "{value}");
+        }
+        assert!(closed.who(&HeaderMap::new(), Asks::First).await.expect("no store").is_none());
+        assert!(
+            open.who(&headers("authorization", "Bearer wrong"), Asks::First).await.expect("no store").is_none(),
+            "a wrong token is none"
+        );
+    }
+
+    #[tokio::test]
+    async fn token_determines_scope_and_threads() {
+        let book = TokenBook::new(Arc::new(MemoryStore::new()));
+        let rights = Rights::new(Access::Write).with_threads(["monday".to_owned()]);
+        let (_, text) = book.create(Scope::new().with_tenant("acme").with_user("ada"), rights, None, None).await.expect("made");
+        let doorkeeper = Arc::new(doorkeeper(Scope::new().with_tenant("own").with_user("bob").with_thread("default"), None, Some(book)));
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, format!("Bearer {text}").parse().expect("visible"));
+        let (caller, _) = doorkeeper.admit(None, &headers).await.expect("let in").expect("known");
+        assert_eq!(caller.scope, Scope::new().with_tenant("acme").with_user("ada").with_thread("monday"));
+        let other = doorkeeper.admit(Some("tuesday"), &headers).await.err().expect("another thread");
+        assert_eq!(other.kind(), ErrorKind::PermissionDenied);
+        assert!(doorkeeper.admit(None, &HeaderMap::new()).await.expect("read").is_none());
+    }
+
+    #[tokio::test]
+    async fn thread_in_path_or_header_is_the_only_one() {
+        let doorkeeper = Arc::new(doorkeeper(Scope::new().with_user("ada").with_thread("own"), None, None));
+        let admitted = async |path: Option<&str>, headers: HeaderMap| {
+            let (caller, fixed) = doorkeeper.admit(path, &headers).await?.expect("open to all");
+            Ok::<_, Error>((caller.scope.thread.unwrap_or_default(), fixed, caller.scope.user.unwrap_or_default()))
+        };
+        assert_eq!(admitted(None, HeaderMap::new()).await.expect("no thread"), ("own".to_owned(), false, "ada".to_owned()));
+        for (path, headers) in
+            [(Some("t"), HeaderMap::new()), (None, headers(THREAD_HEADER, "t")), (Some("t"), headers(THREAD_HEADER, "t"))]
+        {
+            assert_eq!(admitted(path, headers).await.expect("a thread"), ("t".to_owned(), true, "ada".to_owned()));
+        }
+        assert_eq!(admitted(None, headers(THREAD_HEADER, "%c3%a9")).await.expect("a thread").0, "é");
+        for (path, value) in [(Some("t"), "u"), (None, ""), (None, "%00"), (None, "%ff")] {
+            assert!(admitted(path, headers(THREAD_HEADER, value)).await.is_err(), "{value}");
+        }
+        assert!(admitted(Some("a\nb"), HeaderMap::new()).await.is_err());
+    }
+}

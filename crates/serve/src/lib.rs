@@ -1,0 +1,374 @@
+//! The tree over HTTP: one address with several interfaces.
+//!
+//! - `/v1` is the API for any language: files as resources, searches, threads and items. `/openapi.json` describes it.
+//! - `/mcp` is the Model Context Protocol ([`mcp`](treehold_mcp)). `/mcp/t/{thread}` is the same for one thread, as is a request with the
+//!   header [`THREAD_HEADER`].
+//! - `/livez` reports that the process answers, `/readyz` that its store accepts a durable write. `/metrics` serves metrics, `/version`
+//!   names the program.
+//!
+//! Requests without a token are admitted only if the server has none, and then it listens only on the loopback interface. A token
+//! ([`TokenBook`]) determines the caller and their [`Rights`]. Tenant and user always come from the token, whatever the request says.
+//!
+//! Where to start reading: `caller.rs` authenticates callers, `doors.rs` restricts the tree to their rights, and `api/routes.rs` lists all
+//! routes.
+
+mod answer;
+mod api;
+mod caller;
+mod connection;
+mod doors;
+mod metrics;
+mod observed;
+mod rights;
+mod tls;
+mod token;
+
+use api::{Api, ApiLimits};
+use axum::middleware;
+use axum_server::Handle;
+use caller::Doorkeeper;
+use connection::{Connections, Guard};
+use doors::Doors;
+use hyper_util::rt::TokioTimer;
+use metrics::Metrics;
+use observed::Observed;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+use treehold_agent::session::ThreadDurability;
+use treehold_agent::workspace::Workspace;
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::scope::Scope;
+use treehold_core::work::Owner;
+use treehold_mcp::{Consents, HttpLimits, McpOptions};
+use treehold_store::{MemoryStore, Namespace, Store};
+use treehold_tree::layer::Layered;
+
+pub use connection::ConnectionLimits;
+pub use rights::{Access, Rights};
+pub use tls::TlsFiles;
+pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
+pub use treehold_core::wire::THREAD_HEADER;
+
+/// How long shutdown waits for running requests.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often an HTTP/2 peer is pinged, and how long its reply may take.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// The largest head of a request, in bytes.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Where a tree is served, and to whom.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServeOptions {
+    /// The address to listen on. Port 0 selects a free port.
+    pub address: SocketAddr,
+    /// The scope of requests that specify no other.
+    pub scope: Scope,
+    /// A secret that grants full access as the caller of `scope`. Default none.
+    pub token: Option<Token>,
+    /// Whether to accept the tokens of the store, and require one of every request. Default false.
+    pub tokens: bool,
+    /// The store for tokens, items and idempotent responses. Defaults to process memory.
+    pub store: Option<Arc<dyn Store>>,
+    /// The certificate to serve TLS with; none by default.
+    pub tls: Option<TlsFiles>,
+    /// Which hosts and origins may send requests, and how large request bodies may be.
+    pub limits: HttpLimits,
+    /// The largest request body that is written to a file, in bytes; `limits` bounds all others. Default 64 MiB.
+    pub upload_bytes_max: usize,
+    /// The most bytes of request bodies in memory at once; each counts until its request ends. Default 256 MiB.
+    pub bodies_bytes_max: usize,
+    /// The most bytes of request bodies spooled to disk until they are complete. Default 4 GiB.
+    pub spool_bytes_max: usize,
+    /// The most concurrent requests; further ones are refused. Default 1,024.
+    pub requests_max: usize,
+    /// The most concurrent requests of one user; further ones are refused. Default 256.
+    pub requests_per_user_max: usize,
+    /// Limits on connections: how many may be open, and how long each may keep the server waiting.
+    pub connections: ConnectionLimits,
+    /// The most event streams open at once; further ones are refused. Default 1,024.
+    pub streams_max: usize,
+    /// How long an API request may take. Default one minute.
+    pub deadline: Duration,
+}
+
+impl ServeOptions {
+    /// Serves one caller at an address.
+    pub fn new(address: SocketAddr, scope: Scope) -> Self {
+        Self {
+            address,
+            scope,
+            token: None,
+            tokens: false,
+            store: None,
+            tls: None,
+            limits: HttpLimits::default(),
+            upload_bytes_max: 64 << 20,
+            bodies_bytes_max: 256 << 20,
+            spool_bytes_max: 4 << 30,
+            requests_max: 1_024,
+            requests_per_user_max: 256,
+            connections: ConnectionLimits::default(),
+            streams_max: 1_024,
+            deadline: Duration::from_secs(60),
+        }
+    }
+
+    /// Sets a secret that grants full access.
+    #[must_use]
+    pub fn with_token(mut self, token: Option<Token>) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// Sets whether to accept the tokens of the store, and require one of every request.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: bool) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// Sets the store for tokens, items and idempotent responses.
+    #[must_use]
+    pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Sets the certificate to serve TLS with.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<TlsFiles>) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Sets which hosts and origins may send requests, and how large request bodies may be.
+    #[must_use]
+    pub fn with_limits(mut self, limits: HttpLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets the largest request body that is written to a file, in bytes.
+    #[must_use]
+    pub fn with_upload_bytes_max(mut self, bytes: usize) -> Self {
+        self.upload_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the most bytes of request bodies spooled to disk until they are complete.
+    #[must_use]
+    pub fn with_spool_bytes_max(mut self, bytes: usize) -> Self {
+        self.spool_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the most bytes of request bodies in memory at once.
+    #[must_use]
+    pub fn with_bodies_bytes_max(mut self, bytes: usize) -> Self {
+        self.bodies_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the most concurrent requests.
+    #[must_use]
+    pub fn with_requests_max(mut self, requests: usize) -> Self {
+        self.requests_max = requests;
+        self
+    }
+
+    /// Sets the most concurrent requests of one user.
+    #[must_use]
+    pub fn with_requests_per_user_max(mut self, requests: usize) -> Self {
+        self.requests_per_user_max = requests;
+        self
+    }
+
+    /// Sets the limits on connections.
+    #[must_use]
+    pub fn with_connections(mut self, limits: ConnectionLimits) -> Self {
+        self.connections = limits;
+        self
+    }
+
+    /// Sets the most event streams open at once.
+    #[must_use]
+    pub fn with_streams_max(mut self, streams: usize) -> Self {
+        self.streams_max = streams;
+        self
+    }
+
+    /// Sets how long an API request may take.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+}
+
+/// A server that is listening; [`run`](Self::run) answers requests.
+#[derive(Debug)]
+pub struct HttpServer {
+    listener: TcpListener,
+    workspace: Workspace,
+    mcp: McpOptions,
+    options: ServeOptions,
+}
+
+impl HttpServer {
+    /// Listens on the address of the options.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that other hosts can reach, without a token, and for threads that are
+    /// saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share; [`Unavailable`](ErrorKind::Unavailable) if
+    /// listening on the address fails.
+    pub async fn bind(workspace: Workspace, mcp: McpOptions, options: ServeOptions) -> Result<Self> {
+        let address = options.address;
+        if options.token.is_none() && !options.tokens && !address.ip().is_loopback() {
+            let message = format!("{address} is reached by others, and there is no token; set one, or listen at 127.0.0.1");
+            return Err(Error::invalid_argument(message));
+        }
+        let is_shared = options.store.as_ref().is_some_and(|store| store.capabilities().shared);
+        if is_shared && workspace.checkpointer().is_some() && workspace.durability() == ThreadDurability::Exit {
+            let message = "threads are saved at the end (`durability = \"exit\"`), so other servers of this store would not see them, and they \
+                           would not outlive this one; serve with `step` or `sync`";
+            return Err(Error::invalid_argument(message));
+        }
+        let failed = |error: std::io::Error| {
+            Error::new(ErrorKind::Unavailable, format!("{address} cannot be listened at: {error}")).with_source(error)
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { listener, workspace, mcp, options })
+    }
+
+    /// Returns the address that the server listens on.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if the system does not report it.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.listener
+            .local_addr()
+            .map_err(|error| Error::new(ErrorKind::Unavailable, format!("the address is not known: {error}")).with_source(error))
+    }
+
+    /// Answers requests until `stop` completes. Then running requests get up to 10 seconds to finish, streams are closed, and threads are
+    /// saved.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if the listener fails, [`InvalidArgument`](ErrorKind::InvalidArgument) for an unusable
+    /// certificate, and errors of saving threads.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        let port = self.address()?.port();
+        let Self { listener, workspace, mcp, mut options } = self;
+        let tls = options.tls.as_ref().map(TlsFiles::config).transpose()?;
+        // Pages that this server serves are same-origin under any of its names.
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{scheme}://{host}:{port}")));
+        let limits = ApiLimits {
+            body_bytes_max: options.limits.body_bytes_max,
+            upload_bytes_max: options.upload_bytes_max,
+            bodies_bytes_max: options.bodies_bytes_max,
+            spool_bytes_max: options.spool_bytes_max,
+            requests_max: options.requests_max,
+            requests_per_user_max: options.requests_per_user_max,
+            body_timeout: options.connections.body_timeout,
+            body_bytes_per_second_min: options.connections.body_bytes_per_second_min,
+            streams_max: options.streams_max,
+            deadline: options.deadline,
+            http: options.limits.clone(),
+        };
+        let store = options.store.clone().unwrap_or_else(|| Arc::new(MemoryStore::new()));
+        let book = options.tokens.then(|| TokenBook::new(store.clone()));
+        let is_open = options.token.is_none() && book.is_none();
+        let mut mcp = mcp;
+        mcp.consents = match Consents::shared(store.clone(), Namespace::new(TOKENS_NAMESPACE.into_iter().chain(["questions"]))?).await {
+            Ok(consents) => Some(Arc::new(consents)),
+            Err(error) => {
+                tracing::warn!(%error, "what this server asks people can be answered to this server alone");
+                None
+            }
+        };
+        let metrics = Arc::new(Metrics::new());
+        let (counted, deadline) = (metrics.clone(), options.deadline);
+        let workspace = workspace.with_layer(move |tree, scope| {
+            let observed = Observed { metrics: counted.clone(), owner: Owner::from(scope), deadline };
+            Arc::new(Layered::new(observed, tree))
+        });
+        let doors = Doors::new(workspace.clone(), mcp, options.limits);
+        let doorkeeper = Arc::new(Doorkeeper::new(options.scope, options.token, book, doors, is_open));
+        let api = Arc::new(Api::new(workspace, store, limits, metrics));
+        let head_timeout = options.connections.head_timeout;
+        let connections = Connections::new(options.connections);
+        let attend = middleware::from_fn_with_state(connections.clone(), answer::attended);
+        let router = api::router(api.clone(), doorkeeper.clone()).layer(attend);
+
+        let handle: Handle<SocketAddr> = Handle::new();
+        let (stopping, ending) = (handle.clone(), doorkeeper.clone());
+        let stopper = tokio::spawn(async move {
+            stop.await;
+            ending.doors().end_streams();
+            api.end_streams();
+            stopping.graceful_shutdown(Some(STOP_TIMEOUT));
+        });
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let failed = |error: std::io::Error| Error::new(ErrorKind::Unavailable, format!("the server stopped: {error}")).with_source(error);
+        let served = match tls {
+            Some(tls) => {
+                let server = axum_server::from_tcp_rustls(listener, tls).map_err(failed)?.handle(handle);
+                let mut server = server.map(|acceptor| Guard::new(acceptor.handshake_timeout(head_timeout), connections));
+                bound(server.http_builder(), head_timeout);
+                server.serve(service).await
+            }
+            None => {
+                let server = axum_server::from_tcp(listener).map_err(failed)?.handle(handle);
+                let mut server = server.map(|acceptor| Guard::new(acceptor, connections));
+                bound(server.http_builder(), head_timeout);
+                server.serve(service).await
+            }
+        };
+        stopper.abort();
+        doorkeeper.doors().close().await.and(served.map_err(failed))
+    }
+}
+
+/// Bounds what a connection may cost before its request is complete.
+fn bound(builder: &mut hyper_util::server::conn::auto::Builder<hyper_util::rt::TokioExecutor>, head_timeout: Duration) {
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX.max(8 << 10));
+    builder.http2().timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES_MAX as u32).max_concurrent_streams(256);
+    // Detect peers that vanished without closing the connection.
+    builder.http2().keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn address_beyond_loopback_requires_a_token() {
+        let bind = async |options| HttpServer::bind(Workspace::builder().build(), McpOptions::default(), options).await;
+        let open = ServeOptions::new(([0, 0, 0, 0], 0).into(), Scope::new());
+        assert_eq!(bind(open.clone()).await.expect_err("open to all").kind(), ErrorKind::InvalidArgument);
+        bind(open.clone().with_token(Token::new("0123456789abcdef").ok())).await.expect("a token is asked for");
+        bind(open.with_tokens(true)).await.expect("tokens are asked for");
+    }
+
+    #[tokio::test]
+    async fn threads_saved_at_exit_are_refused_on_a_shared_store() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store: Arc<dyn Store> = Arc::new(treehold_sqlite::SqliteStore::open(directory.path().join("db")).expect("opened"));
+        let options = || ServeOptions::new(([127, 0, 0, 1], 0).into(), Scope::new());
+        let bind = async |durability, options| {
+            let checkpointer = treehold_tree::checkpoint::StoreCheckpointer::new(store.clone());
+            let workspace = Workspace::builder().checkpointer(checkpointer).durability(durability).build();
+            HttpServer::bind(workspace, McpOptions::default(), options).await
+        };
+        let refused = bind(ThreadDurability::Exit, options().with_store(store.clone())).await.expect_err("shared");
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        bind(ThreadDurability::Sync, options().with_store(store.clone())).await.expect("saved by each change");
+        bind(ThreadDurability::Exit, options()).await.expect("the memory of this process is nobody else's");
+    }
+}

@@ -1,0 +1,194 @@
+//! Metrics in the Prometheus text format, named by
+//! [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) where one exists.
+//!
+//! Every label value comes from a fixed list: methods, routes, statuses, operations, error codes. Paths, tokens, threads, users and tenants
+//! are never labels, so clients cannot create series.
+
+use super::api::Api;
+use axum::body::{Body, HttpBody};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use treehold_core::ops::OpKind;
+
+/// The histogram buckets for requests, in seconds, as the conventions recommend.
+const REQUEST_SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+
+/// The histogram buckets for operations, in seconds. Many operations take microseconds.
+const OPERATION_SECONDS: [f64; 12] = [0.000_01, 0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    http_request_method: &'static str,
+    http_route: String,
+    http_response_status_code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    operation: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Direction {
+    direction: &'static str,
+}
+
+/// The metrics of a server.
+pub(super) struct Metrics {
+    registry: Registry,
+    durations: Family<Answered, Histogram, fn() -> Histogram>,
+    refused: Counter,
+    running: Gauge,
+    received: Counter,
+    sent: Counter,
+    operations: Family<Operation, Histogram, fn() -> Histogram>,
+    content: Family<Direction, Counter>,
+    threads: Gauge,
+    audit_lost: Gauge,
+    events_lost: Gauge,
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let metrics = Self {
+            registry: Registry::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(REQUEST_SECONDS)),
+            refused: Counter::default(),
+            running: Gauge::default(),
+            received: Counter::default(),
+            sent: Counter::default(),
+            operations: Family::new_with_constructor(|| Histogram::new(OPERATION_SECONDS)),
+            content: Family::default(),
+            threads: Gauge::default(),
+            audit_lost: Gauge::default(),
+            events_lost: Gauge::default(),
+        };
+        metrics.registered()
+    }
+
+    fn registered(mut self) -> Self {
+        let registry = &mut self.registry;
+        registry.register(
+            "http_server_request_duration_seconds",
+            "How long requests took until they were answered",
+            self.durations.clone(),
+        );
+        registry.register("http_server_active_requests", "Requests that run now", self.running.clone());
+        registry.register("http_server_requests_refused", "Requests refused as too many ran", self.refused.clone());
+        registry.register("http_server_request_body_bytes", "Bytes of bodies of requests that were received", self.received.clone());
+        registry.register("http_server_response_body_bytes", "Bytes of bodies of answers, as they were sent", self.sent.clone());
+        registry.register("vfs_operation_duration_seconds", "How long operations on the tree took", self.operations.clone());
+        registry.register("vfs_content_bytes", "Bytes of content that operations returned and brought", self.content.clone());
+        registry.register("vfs_threads", "Threads that are open now", self.threads.clone());
+        registry.register("vfs_audit_rows_lost", "Rows of the record of calls that could not be kept", self.audit_lost.clone());
+        registry.register("vfs_events_lost", "Changes whose events could not be kept", self.events_lost.clone());
+        self
+    }
+
+    pub(super) fn refuse(&self) {
+        self.refused.inc();
+    }
+
+    /// Counts received bytes of a request body.
+    pub(super) fn receive(&self, bytes: usize) {
+        self.received.inc_by(bytes as u64);
+    }
+
+    /// Counts a finished operation.
+    pub(super) fn operation(&self, kind: OpKind, outcome: &'static str, took: Duration) {
+        let labels = Operation { operation: kind.name(), outcome };
+        self.operations.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// Counts the bytes of content that an operation read and wrote.
+    pub(super) fn content(&self, read: u64, written: u64) {
+        for (direction, bytes) in [("read", read), ("write", written)] {
+            if bytes > 0 {
+                self.content.get_or_create(&Direction { direction }).inc_by(bytes);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+/// Decrements the gauge when a request ends, however it ends.
+struct Running(Gauge);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Returns the method as the conventions name it; unknown methods are `_OTHER`.
+pub(super) fn method(request: &Request) -> &'static str {
+    ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"].into_iter().find(|known| request.method() == known).unwrap_or("_OTHER")
+}
+
+/// Returns the route template of a request, or `none` if no route matches.
+pub(super) fn route(request: &Request) -> &str {
+    request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str)
+}
+
+/// Times a request and counts the bytes of its response.
+pub(super) async fn time(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let metrics = api.metrics().clone();
+    let (method, route) = (method(&request), route(&request).to_owned());
+    metrics.running.inc();
+    let running = Running(metrics.running.clone());
+    let response = next.run(request).await;
+    drop(running);
+    let labels = Answered { http_request_method: method, http_route: route, http_response_status_code: response.status().as_u16() };
+    metrics.durations.get_or_create(&labels).observe(begun.elapsed().as_secs_f64());
+    if method == "HEAD" {
+        return response;
+    }
+    match response.body().size_hint().exact() {
+        Some(bytes) => {
+            metrics.sent.inc_by(bytes);
+            response
+        }
+        None => response.map(|body| {
+            let sent = metrics.sent.clone();
+            let count = move |part: &Result<bytes::Bytes, axum::Error>| {
+                if let Ok(part) = part {
+                    sent.inc_by(part.len() as u64);
+                }
+            };
+            Body::from_stream(body.into_data_stream().inspect(count))
+        }),
+    }
+}
+
+/// Serves all metrics.
+pub(super) async fn show(State(api): State<Arc<Api>>) -> Response {
+    let metrics = api.metrics();
+    metrics.threads.set(i64::try_from(api.workspace().open_threads()).unwrap_or(i64::MAX));
+    metrics.audit_lost.set(i64::try_from(api.workspace().audit_log().map_or(0, |log| log.lost())).unwrap_or(i64::MAX));
+    metrics.events_lost.set(i64::try_from(api.workspace().feed().map_or(0, |feed| feed.lost())).unwrap_or(i64::MAX));
+    let mut text = String::new();
+    match encode(&mut text, &metrics.registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),
+        Err(fmt::Error) => axum::http::StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}

@@ -1,0 +1,266 @@
+//! Laws of bodies in chunks: against a model, and of files of earlier versions.
+
+use super::body::CHUNK_BYTES;
+use super::read::ReaderPool;
+use super::write::SqliteWriter;
+use super::{SqliteOptions, SqliteStore, open};
+use bytes::Bytes;
+use jiff::Timestamp;
+use proptest::prelude::*;
+use rusqlite::Connection;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use treehold_core::clock::Clock;
+use treehold_core::error::ErrorKind;
+use treehold_store::committer::{Work, Writer};
+use treehold_store::{Batch, Item, Namespace, ScanEntry, ScanOptions, Store};
+
+/// The chunk length of the model test: with bodies of up to 40 bytes, up to five chunks.
+const SMALL: u64 = 8;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put {
+        key: usize,
+        size: usize,
+        is_mortal: bool,
+    },
+    Restore {
+        key: usize,
+        size: usize,
+    },
+    Refused {
+        key: usize,
+        size: usize,
+    },
+    Touch {
+        key: usize,
+        expires: bool,
+    },
+    Delete {
+        key: usize,
+    },
+    DeletePrefix {
+        key: usize,
+    },
+    Sweep {
+        limit: usize,
+    },
+    /// From here on, bodies are stored in one row, as earlier versions did, or in chunks again.
+    Chunk {
+        bytes: u64,
+    },
+}
+
+const KEYS: [&str; 4] = ["a", "ab", "abc", "b"];
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(0), Just(1), 7_usize..10, 15_usize..18, 0_usize..40]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = || 0..KEYS.len();
+    prop_oneof![
+        6 => (key(), size(), any::<bool>()).prop_map(|(key, size, is_mortal)| Step::Put { key, size, is_mortal }),
+        2 => (key(), size()).prop_map(|(key, size)| Step::Restore { key, size }),
+        1 => (key(), size()).prop_map(|(key, size)| Step::Refused { key, size }),
+        1 => (key(), any::<bool>()).prop_map(|(key, expires)| Step::Touch { key, expires }),
+        2 => key().prop_map(|key| Step::Delete { key }),
+        1 => key().prop_map(|key| Step::DeletePrefix { key }),
+        1 => (0_usize..3).prop_map(|limit| Step::Sweep { limit }),
+        1 => prop_oneof![Just(SMALL), Just(5), Just(u64::MAX)].prop_map(|bytes| Step::Chunk { bytes }),
+    ]
+}
+
+fn body(size: usize, number: usize) -> Bytes {
+    (0..size).map(|at| (at * 31 + number * 7) as u8).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn bodies_around_the_chunk_length_match_a_model_and_leave_no_chunk_behind(steps in prop::collection::vec(step(), 1..40)) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let clock = Clock::from_fn(|| Timestamp::UNIX_EPOCH);
+        let options = SqliteOptions::new(directory.path().join("store.db")).with_clock(clock);
+        let (path, connection) = open::open(&options).expect("opened");
+        let mut writer = SqliteWriter::new(&path, connection, &options, Arc::default());
+        writer.chunk_bytes = SMALL;
+        let pool = Arc::new(ReaderPool::new(path, &options));
+        let namespace = Namespace::parse("a").expect("plain");
+        let now = 0;
+        // The live rows. Expired ones are absent to every reader, whether they were swept or not.
+        let mut model: BTreeMap<&str, Bytes> = BTreeMap::new();
+        for (number, step) in steps.iter().enumerate() {
+            let work = match *step {
+                Step::Chunk { bytes } => {
+                    writer.chunk_bytes = bytes;
+                    continue;
+                }
+                Step::Put { key, size, is_mortal } => {
+                    let (key, value) = (KEYS[key], body(size, number));
+                    if is_mortal { model.remove(key) } else { model.insert(key, value.clone()) };
+                    let batch = Batch::new();
+                    Work::Commit(if is_mortal { batch.put_for(&namespace, key, value, Duration::ZERO) } else { batch.put(&namespace, key, value) })
+                }
+                Step::Restore { key, size } => {
+                    let (key, value) = (KEYS[key], body(size, number));
+                    model.insert(key, value.clone());
+                    let (version, epoch) = (treehold_core::ops::Version::new(1_000 + number as u64), Timestamp::UNIX_EPOCH);
+                    Work::Commit(Batch::new().restore(&namespace, Item::new(key, Bytes::new(), value, version, epoch, epoch)))
+                }
+                Step::Refused { key, size } => {
+                    let batch = Batch::new().put(&namespace, KEYS[key], body(size, number));
+                    Work::Commit(batch.expect(&namespace, "absent", treehold_store::Condition::Exists))
+                }
+                Step::Touch { key, expires } => {
+                    if expires {
+                        model.remove(KEYS[key]);
+                    }
+                    Work::Commit(Batch::new().touch(&namespace, KEYS[key], expires.then_some(Duration::ZERO)))
+                }
+                Step::Delete { key } => {
+                    model.remove(KEYS[key]);
+                    Work::Commit(Batch::new().delete(&namespace, KEYS[key]))
+                }
+                Step::DeletePrefix { key } => {
+                    model.retain(|live, _| !live.starts_with(KEYS[key]));
+                    Work::Commit(Batch::new().delete_prefix(&namespace, KEYS[key]))
+                }
+                Step::Sweep { limit } => Work::Sweep(limit),
+            };
+            let answer = writer.write(&[work]).pop().expect("one answer");
+            prop_assert_eq!(answer.is_err(), matches!(step, Step::Refused { .. }));
+            let reader = pool.take().expect("a reader");
+            for key in KEYS {
+                let read = reader.get(&namespace, key, now, Some(u64::MAX)).expect("read").into_item();
+                prop_assert_eq!(read.as_ref().map(|item| &item.value), model.get(key), "{} after {:?}", key, step);
+                let Some(value) = model.get(key) else { continue };
+                let size = value.len() as u64;
+                for start in 0..=size {
+                    for end in [start, start + 1, start + SMALL, size, size + 9] {
+                        let part = reader.get_part(&namespace, key, now, &(start..end)).expect("read").expect("it is there");
+                        let expected = value.slice(start as usize..end.clamp(start, size) as usize);
+                        prop_assert_eq!((part.item.value, part.value_bytes), (expected, size), "{}..{} of {}", start, end, key);
+                    }
+                }
+            }
+            prop_assert!(reader.check().expect("checked").is_empty(), "after {:?}", step);
+            let orphans = "SELECT COUNT(*) FROM chunks LEFT JOIN items ON items.id = item WHERE items.id IS NULL OR chunk_bytes = 0";
+            prop_assert_eq!(reader.connection().query_row(orphans, [], |row| row.get::<_, u64>(0)).expect("counted"), 0);
+        }
+    }
+}
+
+/// Returns a store with a long body, and its file.
+async fn with_long_body(directory: &tempfile::TempDir) -> (SqliteStore, Namespace, Connection) {
+    let path = directory.path().join("store.db");
+    let store = SqliteStore::open(&path).expect("opened");
+    let namespace = Namespace::parse("a").expect("plain");
+    let long = body(2 * CHUNK_BYTES as usize + 5, 1);
+    store.commit(Batch::new().put(&namespace, "long", long).put(&namespace, "short", "body")).await.expect("committed");
+    assert!(store.check().await.expect("checked").is_empty());
+    (store, namespace, Connection::open(&path).expect("opened"))
+}
+
+#[tokio::test]
+async fn every_damage_of_chunks_is_found_and_read_as_corrupt() {
+    for (damage, is_read_as_corrupt) in [
+        ("DELETE FROM chunks WHERE number = 0", true),
+        ("DELETE FROM chunks WHERE number = 2", true),
+        ("DELETE FROM chunks", true),
+        ("UPDATE chunks SET number = 7 WHERE number = 1", true),
+        ("UPDATE chunks SET body = x'00' WHERE number = 1", true),
+        ("INSERT INTO chunks(item, number, body) SELECT item, 3, x'' FROM chunks LIMIT 1", false),
+        ("INSERT INTO chunks(item, number, body) SELECT item, -1, body FROM chunks LIMIT 1", false),
+        ("INSERT INTO chunks(item, number, body) VALUES (99, 0, x'00')", false),
+        ("INSERT INTO chunks(item, number, body) SELECT id, 0, x'00' FROM items WHERE key = 'short'", false),
+        ("INSERT INTO bodies(id, body) SELECT item, x'00' FROM chunks LIMIT 1", false),
+        ("UPDATE items SET size = size + 1 WHERE key = 'long'", true),
+        ("UPDATE items SET chunk_bytes = 0 WHERE key = 'long'", true),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, namespace, connection) = with_long_body(&directory).await;
+        connection.execute(damage, []).expect("damaged");
+        let found = store.check().await.expect("checked");
+        assert!(!found.is_empty() && found.iter().all(|error| error.kind() == ErrorKind::Corrupt), "{damage}: {found:?}");
+        let (whole, part) = (store.get(&namespace, "long").await, store.get_part(&namespace, "long", 5..3 * CHUNK_BYTES).await);
+        assert_eq!(whole.err().map(|error| error.kind()), is_read_as_corrupt.then_some(ErrorKind::Corrupt), "{damage}");
+        assert_eq!(part.err().map(|error| error.kind()), is_read_as_corrupt.then_some(ErrorKind::Corrupt), "{damage}");
+    }
+}
+
+/// Makes a file of the version before bodies were split, with a long body and an item with time left.
+fn make_file_without_chunks(options: &SqliteOptions) -> Bytes {
+    let long = body(3 * CHUNK_BYTES as usize, 4);
+    let (path, connection) = open::open(options).expect("opened");
+    let mut writer = SqliteWriter::new(&path, connection, options, Arc::default());
+    writer.chunk_bytes = u64::MAX;
+    let namespace = Namespace::parse("a").expect("plain");
+    let batch = Batch::new().put(&namespace, "long", long.clone()).put(&namespace, "short", "body");
+    assert!(writer.write(&[Work::Commit(batch)])[0].is_ok());
+    drop(writer);
+    let former = "DROP INDEX items_in_chunks; DROP TABLE chunks; ALTER TABLE items DROP COLUMN chunk_bytes; PRAGMA user_version = 2";
+    Connection::open(&path).expect("opened").execute_batch(former).expect("made");
+    long
+}
+
+#[tokio::test]
+async fn file_without_chunks_is_upgraded_and_keeps_its_bodies() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = SqliteOptions::new(directory.path().join("store.db"));
+    let long = make_file_without_chunks(&options);
+    let store = SqliteStore::open_with(options.clone()).expect("upgraded");
+    let namespace = Namespace::parse("a").expect("plain");
+    assert!(store.check().await.expect("checked").is_empty());
+    let part = store.get_part(&namespace, "long", 7..9).await.expect("read").expect("it is there");
+    assert_eq!((part.item.value, part.value_bytes), (long.slice(7..9), long.len() as u64));
+    let page = store.scan(&namespace, ScanOptions::new().with_values(true)).await.expect("scanned");
+    let values: Vec<Bytes> =
+        page.entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item.value) } else { None }).collect();
+    assert!(values == [long.clone(), Bytes::from_static(b"body")]);
+    // The next put splits it.
+    store.commit(Batch::new().put(&namespace, "long", long.clone())).await.expect("committed");
+    assert!(store.get(&namespace, "long").await.expect("read").expect("it is there").value == long);
+    assert!(store.check().await.expect("checked").is_empty());
+    drop(store);
+    let connection = Connection::open(&options.path).expect("opened");
+    let counted: (u64, u64) = connection
+        .query_row("SELECT (SELECT COUNT(*) FROM chunks), (SELECT COUNT(*) FROM bodies)", [], |row| row.try_into())
+        .expect("counted");
+    assert_eq!(counted, (3, 1));
+}
+
+/// A program of the earlier version would not know where the bodies are that this one writes.
+#[test]
+fn file_without_chunks_is_not_upgraded_while_another_process_has_it_open() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = SqliteOptions::new(directory.path().join("store.db")).with_busy_timeout(Duration::ZERO);
+    make_file_without_chunks(&options);
+    let other = Connection::open(&options.path).expect("opened");
+    let count = || other.query_row("SELECT COUNT(*) FROM items", [], |row| row.get::<_, u64>(0));
+    assert_eq!(count(), Ok(2));
+    let error = SqliteStore::open_with(options.clone()).expect_err("it is in use");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.message().contains("stop that process"), "{error}");
+    assert_eq!(count(), Ok(2));
+    assert_eq!(other.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0)), Ok(2));
+    drop(other);
+    SqliteStore::open_with(options).expect("nobody else has it open");
+}
+
+/// Several stores of one process open a file of the earlier version at once; each finds it whole.
+#[test]
+fn file_without_chunks_is_upgraded_once_by_many_that_open_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = SqliteOptions::new(directory.path().join("store.db"));
+    make_file_without_chunks(&options);
+    std::thread::scope(|scope| {
+        let opened: Vec<_> = (0..8).map(|_| scope.spawn(|| SqliteStore::open_with(options.clone()))).collect();
+        for store in opened {
+            store.join().expect("no panic").expect("opened");
+        }
+    });
+}

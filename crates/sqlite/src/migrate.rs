@@ -1,0 +1,103 @@
+//! The migration from the former layout to the present one, in one exclusive transaction.
+//!
+//! Leaving write-ahead mode fails while any other process has the file open, so the migration never runs beside a server. Rows
+//! change their namespace in place; bodies are stored by row id and stay untouched. After a kill, the next process rolls the
+//! transaction back by its journal.
+
+use super::SqliteOptions;
+use super::error::{failed, is_busy};
+use super::open::{
+    OPENING, check_version, check_writable, connect, migrate_from, recognise, schema_version, sync_directory_of, unreachable_file,
+};
+use rusqlite::{Connection, TransactionBehavior};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use treehold_core::error::Result;
+use treehold_store::migrate::{
+    FORMER_COPY, MOVABLE_BYTES_MAX, MOVED, MOVED_TO, MigrateOptions, MigrateProgress, MigrateReport, TellMigrate, copy_is_unfinished,
+    in_use, range_of, root_is_taken, too_long,
+};
+
+/// The schema version of the former layout.
+pub(super) const FORMER_SCHEMA: u32 = 1;
+
+/// How long to wait for other processes; a server never closes the file.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) fn migrate(options: &SqliteOptions, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
+    let path = std::path::absolute(&options.path).map_err(|cause| unreachable_file(&options.path, cause))?;
+    let _opening = OPENING.lock();
+    std::fs::metadata(&path).map_err(|cause| unreachable_file(&path, cause))?;
+    check_writable(&path)?;
+    recognise(&path)?;
+    let mut connection = connect(&path, options)?;
+    if check_version(&path, schema_version(&connection)?)? != FORMER_SCHEMA as usize {
+        return Ok(MigrateReport::up_to_date());
+    }
+    if how.dry_run {
+        return Ok(MigrateReport::of(how, planned(&connection)?));
+    }
+    leave_write_ahead_logging(&connection)?;
+    connection.pragma_update(None, "synchronous", "EXTRA").map_err(failed)?;
+    connection.pragma_update(None, "fullfsync", true).map_err(failed)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(failed)?;
+    if check_version(&path, schema_version(&transaction)?)? != FORMER_SCHEMA as usize {
+        return Ok(MigrateReport::up_to_date());
+    }
+    let rows = planned(&transaction)?;
+    let mut progress = MigrateProgress::new(rows.values().sum());
+    tell(progress);
+    for name in MOVED {
+        let (start, end) = range_of(name);
+        if name == "indexes" {
+            // Drop parts of indexes whose namespace would become too long. Such trees have no index in the present layout.
+            let sql = "DELETE FROM bodies WHERE id IN (SELECT id FROM items WHERE namespace >= ?1 AND namespace < ?2 AND length(CAST(namespace AS BLOB)) > ?3)";
+            transaction.execute(sql, (&start, &end, MOVABLE_BYTES_MAX)).map_err(failed)?;
+            let sql = "DELETE FROM items WHERE namespace >= ?1 AND namespace < ?2 AND length(CAST(namespace AS BLOB)) > ?3";
+            transaction.execute(sql, (&start, &end, MOVABLE_BYTES_MAX)).map_err(failed)?;
+        }
+        let sql = "UPDATE items SET namespace = ?3 || namespace WHERE namespace >= ?1 AND namespace < ?2";
+        progress.rows += transaction.execute(sql, (&start, &end, MOVED_TO)).map_err(failed)? as u64;
+        tell(progress);
+    }
+    migrate_from(FORMER_SCHEMA as usize, &transaction)?;
+    transaction.commit().map_err(failed)?;
+    sync_directory_of(&path).map_err(|cause| unreachable_file(&path, cause))?;
+    Ok(MigrateReport::of(how, rows))
+}
+
+/// Counts the rows that will move; fails for those that cannot.
+fn planned(connection: &Connection) -> Result<BTreeMap<&'static str, u64>> {
+    let count = |sql: &str, start: &str, end: &str| -> Result<u64> {
+        connection.query_row(sql, (start, end), |row| row.get::<_, u64>(0)).map_err(failed)
+    };
+    let all = "SELECT COUNT(*) FROM items WHERE namespace >= ?1 AND namespace < ?2";
+    if count(all, MOVED_TO, "_treehold0")? > 0 {
+        return Err(root_is_taken());
+    }
+    if count(all, FORMER_COPY, "stratafs/copy0")? > 0 {
+        return Err(copy_is_unfinished());
+    }
+    let mut rows = BTreeMap::new();
+    for name in MOVED {
+        let (start, end) = range_of(name);
+        let long = format!("{all} AND length(CAST(namespace AS BLOB)) > {MOVABLE_BYTES_MAX}");
+        let too_long_rows = count(&long, &start, &end)?;
+        if too_long_rows > 0 && name != "indexes" {
+            return Err(too_long());
+        }
+        rows.insert(name, count(all, &start, &end)? - too_long_rows);
+    }
+    Ok(rows)
+}
+
+/// Turns the write-ahead log off, which fails while other processes have the file open.
+fn leave_write_ahead_logging(connection: &Connection) -> Result<()> {
+    connection.busy_timeout(PATIENCE).map_err(failed)?;
+    match connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0)) {
+        Ok(mode) if mode == "delete" => Ok(()),
+        Ok(_) => Err(in_use()),
+        Err(error) if is_busy(&error) => Err(in_use().with_source(error)),
+        Err(error) => Err(failed(error)),
+    }
+}

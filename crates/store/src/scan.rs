@@ -1,0 +1,214 @@
+//! Pages of rows and of namespaces: options and results.
+
+use super::{Item, Namespace};
+use bytes::Bytes;
+
+/// Options of a scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScanOptions {
+    /// Returns only keys that start with this.
+    pub prefix: String,
+    /// Groups the keys that contain this character after the prefix; each group is returned once, as
+    /// [`ScanEntry::Group`].
+    pub delimiter: Option<char>,
+    /// Returns only keys after this one. The name of a group counts as a key that sorts after the group's members, so a
+    /// page that ended with a group continues behind that group.
+    pub start_after: Option<String>,
+    /// The most entries returned. Default 1,000. With 0 the page is empty and `next` says whether any entry exists: it
+    /// is then `start_after`, or the empty key, which sorts before all others.
+    pub limit: usize,
+    /// Whether to read bodies. Default false.
+    pub with_values: bool,
+    /// Ends the page once its bodies exceed this many bytes, left-out bodies included. The entry that crosses the bound
+    /// is still on the page, so every page makes progress. Default 8 MiB.
+    pub bytes_max: usize,
+    /// Allows the store to leave out bodies that do not contain this text, as [`ScanEntry::LeftOut`]; a search for the
+    /// text would find nothing in them. [Binary](treehold_core::file::is_binary) bodies are always returned, because searches
+    /// report them. Default none.
+    ///
+    /// Stores that hold the bodies locally ignore this. Servers check bodies before sending them: PostgreSQL those of
+    /// at least 1 KiB, MySQL those of at least 16 KiB. Nothing else about a page changes.
+    pub values_holding: Option<Bytes>,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self {
+            prefix: String::new(),
+            delimiter: None,
+            start_after: None,
+            limit: 1_000,
+            with_values: false,
+            bytes_max: 8 << 20,
+            values_holding: None,
+        }
+    }
+}
+
+impl ScanOptions {
+    /// Scans the whole namespace, keys only, 1,000 entries per page.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the prefix.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the delimiter.
+    #[must_use]
+    pub fn with_delimiter(mut self, delimiter: char) -> Self {
+        self.delimiter = Some(delimiter);
+        self
+    }
+
+    /// Continues after a key or group.
+    #[must_use]
+    pub fn with_start_after(mut self, key: impl Into<String>) -> Self {
+        self.start_after = Some(key.into());
+        self
+    }
+
+    /// Sets the most entries returned.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets whether bodies are read.
+    #[must_use]
+    pub fn with_values(mut self, with_values: bool) -> Self {
+        self.with_values = with_values;
+        self
+    }
+
+    /// Sets how many bytes of bodies end a page.
+    #[must_use]
+    pub fn with_bytes_max(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
+        self
+    }
+
+    /// Allows the store to leave out bodies that do not contain `text`.
+    #[must_use]
+    pub fn with_values_holding(mut self, text: impl Into<Bytes>) -> Self {
+        self.values_holding = Some(text.into());
+        self
+    }
+}
+
+/// One entry of a scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScanEntry {
+    /// A row.
+    Item(Item),
+    /// All keys that share a text up to and including the delimiter.
+    Group {
+        /// The shared text.
+        name: String,
+        /// The row whose key equals the shared text, if there is one, without its body.
+        item: Option<Item>,
+    },
+    /// A row whose body the engine left out because it does not contain [`ScanOptions::values_holding`].
+    LeftOut {
+        /// The row without its body.
+        item: Item,
+        /// The length of the body in bytes.
+        value_bytes: u64,
+    },
+}
+
+impl ScanEntry {
+    /// Returns the key, or the group's name.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Item(item) | Self::LeftOut { item, .. } => &item.key,
+            Self::Group { name, .. } => name,
+        }
+    }
+}
+
+/// A page of a scan.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Scan {
+    /// The entries in key order.
+    pub entries: Vec<ScanEntry>,
+    /// The cursor of the next page, for [`ScanOptions::start_after`]; `None` at the end.
+    pub next: Option<String>,
+}
+
+impl Scan {
+    /// Makes a page.
+    pub fn new(entries: Vec<ScanEntry>, next: Option<String>) -> Self {
+        Self { entries, next }
+    }
+}
+
+/// Options of a listing of namespaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamespacesOptions {
+    /// Lists only this namespace and those below it.
+    pub beneath: Option<Namespace>,
+    /// Lists only namespaces after this one.
+    pub start_after: Option<Namespace>,
+    /// The most namespaces returned. Default 1,000.
+    pub limit: usize,
+}
+
+impl Default for NamespacesOptions {
+    fn default() -> Self {
+        Self { beneath: None, start_after: None, limit: 1_000 }
+    }
+}
+
+impl NamespacesOptions {
+    /// Lists all namespaces, 1,000 per page.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lists a namespace and those below it.
+    #[must_use]
+    pub fn with_beneath(mut self, namespace: Namespace) -> Self {
+        self.beneath = Some(namespace);
+        self
+    }
+
+    /// Continues after a namespace.
+    #[must_use]
+    pub fn with_start_after(mut self, namespace: Namespace) -> Self {
+        self.start_after = Some(namespace);
+        self
+    }
+
+    /// Sets the most namespaces returned.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+}
+
+/// A page of namespaces.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct NamespacePage {
+    /// The namespaces in order.
+    pub namespaces: Vec<Namespace>,
+    /// Whether more namespaces follow the last.
+    pub more: bool,
+}
+
+impl NamespacePage {
+    /// Makes a page.
+    pub fn new(namespaces: Vec<Namespace>, more: bool) -> Self {
+        Self { namespaces, more }
+    }
+}

@@ -1,0 +1,110 @@
+//! A background task that removes expired rows.
+
+use super::Store;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use treehold_core::error::Result;
+
+/// How often a [`Sweeper`] runs, and how many rows it removes per step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SweeperOptions {
+    /// The pause before each round, including the first. Default one minute.
+    pub every: Duration,
+    /// How many rows are removed per step. Other writers get their turn between steps. Default 1,000.
+    pub rows: usize,
+}
+
+impl Default for SweeperOptions {
+    fn default() -> Self {
+        Self { every: Duration::from_secs(60), rows: 1_000 }
+    }
+}
+
+impl SweeperOptions {
+    /// Sweeps every minute.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the pause before each round.
+    #[must_use]
+    pub fn with_every(mut self, every: Duration) -> Self {
+        self.every = every;
+        self
+    }
+
+    /// Sets how many rows are removed per step.
+    #[must_use]
+    pub fn with_rows(mut self, rows: usize) -> Self {
+        self.rows = rows;
+        self
+    }
+}
+
+/// Removes the expired rows of a store at regular intervals, until it is dropped.
+///
+/// Each round removes rows step by step until none is expired. A failed round is logged, and the next one tries again.
+/// The sweeper holds only a weak reference between rounds, so it does not keep the store open, and it ends with the
+/// store.
+///
+/// Several processes may sweep one store. Cost: one [`Store::sweep`] per round while nothing has expired.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use treehold_store::{MemoryStore, Store, Sweeper, SweeperOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+/// let sweeper = Sweeper::start(&store, SweeperOptions::new());
+/// # drop(sweeper);
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Sweeper {
+    task: JoinHandle<()>,
+}
+
+impl Sweeper {
+    /// Starts a task on the current runtime. It ends with the runtime.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn start(store: &Arc<dyn Store>, options: SweeperOptions) -> Self {
+        Self { task: tokio::spawn(sweep_on(Arc::downgrade(store), options)) }
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn sweep_on(store: Weak<dyn Store>, options: SweeperOptions) {
+    loop {
+        tokio::time::sleep(options.every).await;
+        let Some(store) = store.upgrade() else { return };
+        match round(&*store, options.rows.max(1)).await {
+            Ok(0) => {}
+            Ok(removed) => tracing::debug!(%store, removed, "expired rows were removed"),
+            Err(error) => tracing::warn!(%store, %error, "removing expired rows failed; retrying in the next round"),
+        }
+    }
+}
+
+async fn round(store: &dyn Store, rows: usize) -> Result<usize> {
+    let mut removed = 0;
+    loop {
+        let step = store.sweep(rows).await?;
+        removed += step;
+        if step < rows {
+            return Ok(removed);
+        }
+        // A store that never waits would otherwise block every other task of this thread.
+        tokio::task::yield_now().await;
+    }
+}

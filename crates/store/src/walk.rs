@@ -1,0 +1,175 @@
+//! Iteration over every row of a store in order, to copy, compare or check it.
+//!
+//! Each page shows one moment of the store, but the walk as a whole does not: changes behind its position go unnoticed.
+
+use super::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
+use std::collections::VecDeque;
+use treehold_core::error::Result;
+
+/// A walk over the live rows of all namespaces.
+#[derive(Debug)]
+pub(super) struct Walk<'s> {
+    store: &'s dyn Store,
+    /// The options for reading a page, except where it starts.
+    scan: ScanOptions,
+    /// Namespaces to skip, with their descendants.
+    without: Vec<Namespace>,
+    /// Namespaces that are listed and not walked yet.
+    namespaces: VecDeque<Namespace>,
+    /// How to list more namespaces; `None` once all are listed.
+    listing: Option<NamespacesOptions>,
+    /// The namespace being walked, and the key to continue after.
+    open: Option<(Namespace, Option<String>)>,
+}
+
+/// Some rows of one namespace, in order; at least one.
+#[derive(Debug)]
+pub(super) struct WalkPage {
+    pub(super) namespace: Namespace,
+    pub(super) items: Vec<Item>,
+}
+
+impl<'s> Walk<'s> {
+    /// Starts a walk that reads pages with the options `scan`.
+    pub(super) fn new(store: &'s dyn Store, scan: ScanOptions) -> Self {
+        let listing = Some(NamespacesOptions::new());
+        Self { store, scan, without: Vec::new(), namespaces: VecDeque::new(), listing, open: None }
+    }
+
+    /// Skips a namespace and its descendants.
+    pub(super) fn without(mut self, namespace: Namespace) -> Self {
+        self.without.push(namespace);
+        self
+    }
+
+    /// Skips several namespaces and their descendants.
+    pub(super) fn without_all(mut self, namespaces: impl IntoIterator<Item = Namespace>) -> Self {
+        self.without.extend(namespaces);
+        self
+    }
+
+    /// Starts after a row, whether or not it exists.
+    pub(super) fn after(mut self, namespace: Namespace, key: String) -> Self {
+        self.listing = Some(NamespacesOptions::new().with_start_after(namespace.clone()));
+        self.open = Some((namespace, Some(key)));
+        self
+    }
+
+    /// Returns the next page; `None` at the end.
+    pub(super) async fn page(&mut self) -> Result<Option<WalkPage>> {
+        loop {
+            let Some((namespace, after)) = self.open.take().or_else(|| Some((self.namespaces.pop_front()?, None))) else {
+                if !self.list().await? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            let mut options = self.scan.clone();
+            options.start_after = after;
+            let page = self.store.scan(&namespace, options).await?;
+            if let Some(next) = page.next {
+                self.open = Some((namespace.clone(), Some(next)));
+            }
+            let items: Vec<Item> = page.entries.into_iter().filter_map(item).collect();
+            if !items.is_empty() {
+                return Ok(Some(WalkPage { namespace, items }));
+            }
+        }
+    }
+
+    /// Lists more namespaces. Returns whether there may be any.
+    async fn list(&mut self) -> Result<bool> {
+        let Some(options) = self.listing.take() else { return Ok(false) };
+        let page = self.store.namespaces(options.clone()).await?;
+        self.listing = page.namespaces.last().filter(|_| page.more).map(|last| options.with_start_after(last.clone()));
+        self.namespaces = page.namespaces.into();
+        self.namespaces.retain(|namespace| !self.without.iter().any(|without| namespace.starts_with(without)));
+        Ok(true)
+    }
+}
+
+fn item(entry: ScanEntry) -> Option<Item> {
+    match entry {
+        ScanEntry::Item(item) | ScanEntry::LeftOut { item, .. } => Some(item),
+        // Without a delimiter there are no groups.
+        ScanEntry::Group { item, .. } => item,
+    }
+}
+
+/// Two walks in step, ordered by namespace and key.
+#[derive(Debug)]
+pub(super) struct SideBySide<'s> {
+    one: Side<'s>,
+    other: Side<'s>,
+}
+
+/// The rows of two stores at the same namespace and key; at least one exists.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) namespace: Namespace,
+    /// The first store's row.
+    pub(super) one: Option<Item>,
+    /// The second store's row.
+    pub(super) other: Option<Item>,
+}
+
+#[derive(Debug)]
+struct Side<'s> {
+    walk: Walk<'s>,
+    namespace: Option<Namespace>,
+    items: std::vec::IntoIter<Item>,
+    is_over: bool,
+}
+
+impl<'s> SideBySide<'s> {
+    /// Joins two walks.
+    pub(super) fn new(one: Walk<'s>, other: Walk<'s>) -> Self {
+        Self { one: Side::new(one), other: Side::new(other) }
+    }
+
+    /// Returns the rows at the next position that either store has; `None` at the end. Reads pages of both stores
+    /// concurrently.
+    pub(super) async fn next(&mut self) -> Result<Option<Pair>> {
+        let (one, other) = futures::future::join(self.one.fill(), self.other.fill()).await;
+        one?;
+        other?;
+        let (one, other) = (self.one.place(), self.other.place());
+        // A finished side sorts after every position of the other.
+        let (has_one, has_other) = match (&one, &other) {
+            (None, None) => return Ok(None),
+            (Some(_), None) => (true, false),
+            (None, Some(_)) => (false, true),
+            (Some(one), Some(other)) => (one <= other, other <= one),
+        };
+        let namespace = if has_one { self.one.namespace.clone() } else { self.other.namespace.clone() };
+        let namespace = namespace.expect("a side with a row is in a namespace");
+        let one = if has_one { self.one.items.next() } else { None };
+        let other = if has_other { self.other.items.next() } else { None };
+        Ok(Some(Pair { namespace, one, other }))
+    }
+}
+
+impl<'s> Side<'s> {
+    fn new(walk: Walk<'s>) -> Self {
+        Self { walk, namespace: None, items: Vec::new().into_iter(), is_over: false }
+    }
+
+    /// Reads a page if none is buffered.
+    async fn fill(&mut self) -> Result<()> {
+        if self.is_over || !self.items.as_slice().is_empty() {
+            return Ok(());
+        }
+        match self.walk.page().await? {
+            Some(page) => {
+                self.namespace = Some(page.namespace);
+                self.items = page.items.into_iter();
+            }
+            None => self.is_over = true,
+        }
+        Ok(())
+    }
+
+    fn place(&self) -> Option<(&Namespace, &str)> {
+        Some((self.namespace.as_ref()?, self.items.as_slice().first()?.key.as_str()))
+    }
+}

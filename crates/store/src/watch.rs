@@ -1,0 +1,280 @@
+//! Change notification for namespaces.
+//!
+//! A watch reports that something changed and up to which version; the reader fetches the changes from the store.
+//! Notifications that arrive while nobody waits are merged into one. An engine notifies its watchers when it
+//! acknowledges its own commits. Commits by other processes are found by polling ([`Watches::poll`]), and only while a
+//! watch exists.
+
+use super::{Batch, Namespace};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::ops::Version;
+
+/// A subscription to the changes of one namespace, see [`Store::watch`](super::Store::watch).
+///
+/// # Examples
+/// ```
+/// use treehold_store::{Batch, MemoryStore, Namespace, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> treehold_core::Result<()> {
+/// let store = MemoryStore::new();
+/// let notes = Namespace::new(["ada", "notes"])?;
+/// let mut watch = store.watch(&notes).await?;
+/// let versions = store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
+/// assert_eq!(watch.changed().await?, versions[0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Watch {
+    announced: watch::Receiver<u64>,
+    watches: Weak<Watches>,
+}
+
+impl Watch {
+    /// Waits for a commit in the namespace that this watch has not reported yet. Returns a version at or above that of
+    /// the newest such commit. All commits since the last call are reported together, and the call may return without a
+    /// change. Cancel-safe: dropping the future loses no notification.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) once the store is closed.
+    pub async fn changed(&mut self) -> Result<Version> {
+        // The polling task ends with the runtime that started it, so restart it here if needed.
+        if let Some(watches) = self.watches.upgrade() {
+            watches.start_polling();
+        }
+        let closed = |_| Error::new(ErrorKind::Unavailable, "the store that was watched is closed; open it again");
+        self.announced.changed().await.map_err(closed)?;
+        Ok(Version::new(*self.announced.borrow_and_update()))
+    }
+}
+
+impl Watch {
+    /// Marks everything announced so far as seen.
+    pub fn caught_up(mut self) -> Self {
+        self.announced.mark_unchanged();
+        self
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+/// The watches of a store.
+#[derive(Debug, Default)]
+pub struct Watches {
+    watched: Mutex<HashMap<Namespace, watch::Sender<u64>>>,
+    is_polled: AtomicBool,
+    poller: OnceLock<Poller>,
+}
+
+/// Starts the task that polls a store for changes.
+struct Poller(Box<dyn Fn(Polled) + Send + Sync>);
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Poller")
+    }
+}
+
+impl Watches {
+    /// Adds a watch of a namespace.
+    pub fn watch(self: &Arc<Self>, namespace: &Namespace) -> Watch {
+        let mut watched = self.watched.lock();
+        watched.retain(|_, sender| sender.receiver_count() > 0);
+        let sender = watched.entry(namespace.clone()).or_insert_with(|| watch::Sender::new(0));
+        Watch { announced: sender.subscribe(), watches: Arc::downgrade(self) }
+    }
+
+    /// Notifies the watchers of a namespace of a commit.
+    pub fn tell(&self, namespace: &Namespace, version: Version) {
+        if let Some(sender) = self.watched.lock().get(namespace) {
+            advance(sender, version);
+        }
+    }
+
+    /// Notifies the watchers of a namespace that its newest commit lies in `since..=version`, unless they already know
+    /// of `since` or a later version. Each namespace tracks this on its own, so polls may overlap.
+    pub fn tell_since(&self, namespace: &Namespace, since: Version, version: Version) {
+        if let Some(sender) = self.watched.lock().get(namespace) {
+            sender.send_if_modified(|newest| *newest < since.number() && raise(newest, version));
+        }
+    }
+
+    /// Returns the namespaces that are being watched.
+    pub fn watched(&self) -> Vec<Namespace> {
+        let watched = self.watched.lock();
+        watched.iter().filter(|(_, sender)| sender.receiver_count() > 0).map(|(namespace, _)| namespace.clone()).collect()
+    }
+
+    /// Returns the watched namespaces that a batch writes to; usually none.
+    pub(super) fn of(&self, batch: &Batch) -> Vec<Namespace> {
+        let watched = self.watched.lock();
+        if watched.is_empty() {
+            return Vec::new();
+        }
+        batch.written().filter(|namespace| watched.contains_key(*namespace)).cloned().collect()
+    }
+
+    /// Notifies the watchers of every namespace that a batch wrote to.
+    pub fn tell_of(&self, batch: &Batch, version: Version) {
+        let watched = self.watched.lock();
+        if !watched.is_empty() {
+            batch.written().filter_map(|namespace| watched.get(namespace)).for_each(|sender| advance(sender, version));
+        }
+    }
+
+    /// Notifies all watchers, for engines that cannot tell which namespace a commit wrote to.
+    pub fn tell_all(&self, version: Version) {
+        self.watched.lock().values().for_each(|sender| advance(sender, version));
+    }
+
+    /// Calls `look` every `pause` while somebody watches. `look` notifies the watchers of what it finds, and returns
+    /// false once the store is closed. A failed `look` is repeated after the next pause. Does nothing if the store is
+    /// already being polled.
+    pub fn poll<F>(self: &Arc<Self>, pause: Duration, look: impl Fn() -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Result<bool>> + Send,
+    {
+        let look = Arc::new(look);
+        self.poller.get_or_init(|| {
+            Poller(Box::new(move |mut polled| {
+                let look = look.clone();
+                tokio::spawn(async move {
+                    let mut is_away = false;
+                    while polled.is_wanted() {
+                        tokio::time::sleep(pause).await;
+                        match look().await {
+                            Ok(true) => is_away = false,
+                            Ok(false) => break,
+                            Err(error) if !is_away => {
+                                tracing::warn!(%error, "polling a store for changes failed; retrying");
+                                is_away = true;
+                            }
+                            Err(_) => {}
+                        }
+                    }
+                });
+            }))
+        });
+        self.start_polling();
+    }
+
+    /// Starts polling in the caller's runtime, unless a poller is running or the store has nothing to poll.
+    fn start_polling(self: &Arc<Self>) {
+        if let Some(Poller(start)) = self.poller.get()
+            && !self.is_polled.swap(true, Ordering::AcqRel)
+        {
+            start(Polled { watches: self.clone(), is_over: false });
+        }
+    }
+}
+
+/// Raises the announced version to `version`; an older one is ignored.
+fn advance(sender: &watch::Sender<u64>, version: Version) {
+    sender.send_if_modified(|newest| raise(newest, version));
+}
+
+/// Raises `newest` to `version` if that is newer, and returns whether it was.
+fn raise(newest: &mut u64, version: Version) -> bool {
+    let is_newer = version.number() > *newest;
+    *newest = (*newest).max(version.number());
+    is_newer
+}
+
+/// Marks the store as being polled. Dropped when the polling task or its runtime ends.
+struct Polled {
+    watches: Arc<Watches>,
+    is_over: bool,
+}
+
+impl Polled {
+    /// Returns whether anybody still watches. The lock orders this check against new watches: either this check sees a
+    /// new watch, or the mark is cleared before the new watch asks for polling.
+    fn is_wanted(&mut self) -> bool {
+        let watched = self.watches.watched.lock();
+        let is_wanted = watched.values().any(|sender| sender.receiver_count() > 0);
+        if !is_wanted {
+            self.is_over = true;
+            self.watches.is_polled.store(false, Ordering::Release);
+        }
+        is_wanted
+    }
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.watches.is_polled.store(false, Ordering::Release);
+            // The runtime ended. Wake watchers in other runtimes, so that their next wait restarts polling.
+            self.watches.watched.lock().values().for_each(|sender| sender.send_modify(|_| {}));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    /// Regression: the polling task ended with the runtime of the first watcher, and the other watchers heard nothing
+    /// more.
+    #[test]
+    fn watch_is_notified_after_the_runtime_of_another_watcher_ended() {
+        let watches = Arc::<Watches>::default();
+        let space = Namespace::parse("a").expect("a legal namespace");
+        let newest = Arc::new(AtomicU64::new(0));
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let watch = |watches: &Arc<Watches>| {
+            let watch = watches.watch(&space);
+            let (weak, newest) = (Arc::downgrade(watches), newest.clone());
+            watches.poll(Duration::from_millis(1), move || {
+                let (weak, newest) = (weak.clone(), newest.clone());
+                async move {
+                    let Some(watches) = weak.upgrade() else { return Ok(false) };
+                    watches.tell(&Namespace::parse("a").expect("a legal namespace"), Version::new(newest.load(Ordering::SeqCst)));
+                    Ok(true)
+                }
+            });
+            watch
+        };
+        let first = runtime();
+        let _kept = first.block_on(async { watch(&watches) });
+        let second = runtime();
+        let mut other = second.block_on(async { watch(&watches) });
+        drop(first);
+        newest.store(7, Ordering::SeqCst);
+        second.block_on(async { while other.changed().await.expect("the store is open") < Version::new(7) {} });
+    }
+
+    /// Regression: with one mark for all namespaces, the first poll of one watch swallowed another watch's changes.
+    #[tokio::test]
+    async fn notifications_of_one_namespace_do_not_mark_another_as_seen() {
+        let (watches, [a, b]) = (Arc::<Watches>::default(), ["a", "b"].map(|name| Namespace::parse(name).expect("a legal namespace")));
+        let mut watch = watches.watch(&a);
+        let late = watches.watch(&b);
+        watches.tell_since(&b, Version::new(7), Version::new(9));
+        let mut late = late.caught_up();
+        watches.tell_since(&a, Version::new(8), Version::new(9));
+        assert_eq!(watch.changed().await.expect("it is open"), Version::new(9));
+        // A change is announced once, even when an earlier poll finishes late or its commit failed.
+        for (since, version) in [(8, 12), (10, 9), (3, 5)] {
+            watches.tell_since(&a, Version::new(since), Version::new(version));
+            assert!(!watch.announced.has_changed().expect("it is open"), "{since} {version}");
+        }
+        watches.tell_since(&a, Version::new(10), Version::new(10));
+        assert_eq!(watch.changed().await.expect("it is open"), Version::new(10));
+        assert!(!late.announced.has_changed().expect("it is open"));
+        watches.tell_since(&b, Version::new(10), Version::new(10));
+        assert_eq!(late.changed().await.expect("it is open"), Version::new(10));
+    }
+}

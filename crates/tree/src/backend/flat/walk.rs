@@ -1,0 +1,101 @@
+//! Which paths of a tree in path order a search visits.
+//!
+//! A tier shows its nodes in path order and asks what to do with each. It may start late and seek: what is not entered need
+//! not be shown. Ignore files are content, so the tier reads them and adds them here before what they rule.
+
+use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_core::search::{IgnoreFiles, PathFilter};
+
+/// The decisions of one search.
+#[derive(Debug)]
+pub(in crate::backend) struct Walk {
+    root: VfsPathBuf,
+    filter: PathFilter,
+    ignores: IgnoreFiles,
+}
+
+/// What to do with one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::backend) struct Visit {
+    /// It is a result.
+    pub(in crate::backend) selected: bool,
+    /// What lies beneath it is shown too.
+    pub(in crate::backend) entered: bool,
+}
+
+/// Where a walk runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::backend) struct Stretch {
+    /// Nothing outside what lies at and beneath this path is visited.
+    pub(in crate::backend) within: VfsPathBuf,
+    /// The first path that may be visited, unless it is the search root, which never is.
+    pub(in crate::backend) from: VfsPathBuf,
+}
+
+impl Walk {
+    /// Starts a search beneath `root`.
+    pub(in crate::backend) fn new(root: &VfsPath, filter: PathFilter) -> Self {
+        Self { root: root.to_owned(), filter, ignores: IgnoreFiles::new() }
+    }
+
+    /// Returns where the search runs, given the path its cursor names; none when nothing can be found.
+    pub(in crate::backend) fn stretch(&self, cursor: Option<&VfsPath>) -> Option<Stretch> {
+        let within = self.filter.bound()?;
+        let from = match cursor {
+            Some(cursor) if cursor <= &*within => within.clone(),
+            Some(cursor) if cursor.starts_with(&within) => cursor.to_owned(),
+            Some(_) => return None,
+            None => within.clone(),
+        };
+        Some(Stretch { within, from })
+    }
+
+    /// Returns the search root, which is not visited itself.
+    pub(in crate::backend) fn root(&self) -> &VfsPath {
+        &self.root
+    }
+
+    /// Tells whether the ignore files of the directories met are wanted.
+    pub(in crate::backend) fn wants_ignore_files(&self) -> bool {
+        self.filter.respects_ignore_files()
+    }
+
+    /// Adds the ignore files of a directory.
+    pub(in crate::backend) fn add_ignore_files(&mut self, directory: &VfsPath, contents: [Option<&[u8]>; 2]) {
+        if contents.iter().any(Option::is_some) {
+            self.ignores.insert(directory, contents);
+        }
+    }
+
+    /// Tells whether a directory would be entered if no ignore file excluded it.
+    pub(in crate::backend) fn may_enter(&self, directory: &VfsPath) -> bool {
+        self.filter.enters(directory)
+    }
+
+    /// Tells whether [`visit`](Self::visit) selects every file in a directory that is entered but for those whose names start with a
+    /// dot, which it may.
+    pub(in crate::backend) fn takes_children(&self, directory: &VfsPath) -> bool {
+        self.ignores.is_empty() && self.filter.takes_children(directory)
+    }
+
+    /// Decides about a node strictly beneath the search root, in a directory that is entered.
+    pub(in crate::backend) fn visit(&self, path: &VfsPath, is_directory: bool) -> Visit {
+        let selected = self.filter.selects(path, is_directory);
+        let entered = is_directory && self.filter.enters(path);
+        if (selected || entered) && self.ignores.excludes(path, is_directory) {
+            return Visit { selected: false, entered: false };
+        }
+        Visit { selected, entered }
+    }
+
+    /// Returns the outermost directory above the start of a stretch that is not entered. The ignore files of all directories above
+    /// the start must have been added.
+    pub(in crate::backend) fn obstacle<'s>(&self, stretch: &'s Stretch) -> Option<&'s VfsPath> {
+        let beneath_root = |above: &&VfsPath| **above != *self.root && above.starts_with(&self.root);
+        stretch.from.ancestors().filter(beneath_root).find(|above| {
+            // The filter answers for what lies above its bound by the bound itself.
+            let is_filtered = above.starts_with(&stretch.within) && !self.filter.enters(above);
+            is_filtered || self.ignores.excludes(above, true)
+        })
+    }
+}

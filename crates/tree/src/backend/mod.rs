@@ -1,0 +1,405 @@
+//! A file tree behind one root: the trait that every tier, layer and composite implements.
+//!
+//! Seven read methods and [`apply`](Backend::apply) are all there is; every one is required, so that a wrapper which forgets
+//! one fails to compile. The friendly verbs (`write`, `edit`, `delete`...) are [`BackendExt`], each one change. What all
+//! implementations must do alike is written once, as the cases of `conformance` and as the pure rules
+//! of [`text`](treehold_core::text) and [`search`](treehold_core::search).
+//!
+//! [`StateBackend`] keeps a tree in memory, [`StoreBackend`] in the rows of a [`Store`](treehold_store::Store), and
+//! [`FilesystemBackend`] in a directory of the host; [`Subtree`] shows a part of any of them as a tree of its own,
+//! [`OverlayBackend`] keeps what is changed in one apart from it, and [`CachedBackend`] what was read of one near.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::fmt;
+use std::sync::Arc;
+use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
+use treehold_core::ops::{
+    ApplyOptions, Capabilities, Change, Changed, Edit, Entry, EntryKind, Failure, FileRead, GlobOptions, GlobResult, GrepOptions,
+    GrepResult, Listing, LsOptions, OnFailure, ReadOptions, Review, SearchOptions, SearchResult, Sight, Version, WriteMode,
+};
+use treehold_core::path::{VfsPath, VfsPathBuf};
+
+mod cached;
+#[cfg(all(feature = "filesystem", unix))]
+mod filesystem;
+mod flat;
+mod news;
+pub(crate) mod overlay;
+pub(crate) mod rebase;
+pub(crate) mod recall;
+mod state;
+mod store;
+mod subtree;
+
+pub use cached::{CacheOptions, CachedBackend, Staleness};
+#[cfg(all(feature = "filesystem", unix))]
+pub use filesystem::{FilesystemBackend, FilesystemOptions, SyncMode};
+pub use news::TreeNews;
+pub use overlay::{
+    OverlayApplied, OverlayApplyOptions, OverlayBackend, OverlayConflict, OverlayDiff, OverlayDiffOptions, OverlayDifference,
+    OverlayDifferenceKind, OverlayStrategy,
+};
+pub use recall::search_by_reading;
+pub(crate) use recall::{add_snippets, listed_files};
+pub(crate) use state::{Child, Graft, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
+pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
+pub use store::{IndexKind, IndexProgress, IndexState, StoreBackend, Verification};
+pub use subtree::Subtree;
+
+/// A file tree behind one root.
+///
+/// Paths are absolute within the tree. `Display` prints the tree as a reader would draw it, without secrets and host paths
+/// of layers left out: `Audit(Limit(8, Composite(State, /memories => Store(sqlite:agent.db))))`.
+///
+/// A future that is dropped stops the work; of a change it leaves the old content or the new, never half.
+#[async_trait]
+pub trait Backend: Send + Sync + fmt::Display + fmt::Debug {
+    /// Declares what the tree offers beyond the contract.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Looks at one path. A link is shown as the link, not as what it names.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound), [`NotADirectory`](ErrorKind::NotADirectory) beneath a file.
+    async fn stat(&self, path: &VfsPath) -> Result<Entry>;
+
+    /// Reads a file: whole, a window of lines, or a range of bytes.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound), [`NotADirectory`](ErrorKind::NotADirectory) beneath a file,
+    /// [`IsDirectory`](ErrorKind::IsDirectory), [`TooLarge`](ErrorKind::TooLarge) for a whole file over the limit,
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an offset past the end.
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead>;
+
+    /// Lists the direct children of a directory by name.
+    ///
+    /// Cost: grows with the children, not with what lies beneath or beside.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound), [`NotADirectory`](ErrorKind::NotADirectory) for a file.
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing>;
+
+    /// Finds paths beneath a directory by pattern, in path order.
+    ///
+    /// # Errors
+    /// As [`Backend::ls`], and [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed pattern.
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult>;
+
+    /// Finds lines by pattern in one file or in the files beneath a directory, in path order.
+    ///
+    /// A file named directly is searched whatever the hidden and ignore rules and the globs say.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound), [`NotADirectory`](ErrorKind::NotADirectory) beneath a file, and
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed pattern, glob or type.
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult>;
+
+    /// Recalls files by words: one file or those beneath a directory, the best first.
+    ///
+    /// A file is found by any word of the query, in its path or its content, and ranked by all of them
+    /// ([`rank`](treehold_core::search::rank)). The start of a content counts, up to 1 MiB. Where the tree has an index of words, that is
+    /// asked, and words are weighed by all of the tree; else the selected files are read ([`search_by_reading`]), and words are weighed
+    /// by them. A file named directly is searched whatever its name.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound), [`NotADirectory`](ErrorKind::NotADirectory) beneath a file, and
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a query without a word, a malformed glob, or ranks over
+    /// [`SearchOptions::RANK_MAX`].
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult>;
+
+    /// Applies changes in order and returns what each did. All mutation is here.
+    ///
+    /// Later changes see the earlier ones. Where [`Capabilities::atomic_batch`] is declared all take effect or none does;
+    /// elsewhere a batch stops at the first failure and the error says how many took effect ([`Error::applied`]).
+    /// [`Error::change`] is the index of the one that failed. An edit or append that loses a race is done again on the fresh
+    /// content. The empty batch does nothing.
+    ///
+    /// # Errors
+    /// By change: [`NotFound`](ErrorKind::NotFound), [`AlreadyExists`](ErrorKind::AlreadyExists),
+    /// [`IsDirectory`](ErrorKind::IsDirectory), [`NotADirectory`](ErrorKind::NotADirectory), [`Conflict`](ErrorKind::Conflict)
+    /// for an expected version that is no more, [`NoMatch`](ErrorKind::NoMatch) and [`Ambiguous`](ErrorKind::Ambiguous) of an
+    /// edit, [`InvalidArgument`](ErrorKind::InvalidArgument), [`ReadOnly`](ErrorKind::ReadOnly), [`TooLarge`](ErrorKind::TooLarge).
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>>;
+
+    /// Asks the tree and every layer of it about what happens to its files past [`apply`](Backend::apply), such as by a restore of the
+    /// state beneath, before it happens; nothing is changed by asking. Returns of each difference how much of it may be shown.
+    ///
+    /// A wrapper hands it on in the paths of what it wraps; a tree without rules of its own answers [`Review::open`].
+    ///
+    /// # Errors
+    /// What [`apply`](Backend::apply) would refuse such changes with, when they are about to be made: of rules
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied), of quotas [`QuotaExceeded`](ErrorKind::QuotaExceeded), of a tree that takes no
+    /// changes [`ReadOnly`](ErrorKind::ReadOnly).
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>>;
+}
+
+#[async_trait]
+impl<B: Backend + ?Sized> Backend for Arc<B> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+        (**self).stat(path).await
+    }
+
+    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
+        (**self).read(path, options).await
+    }
+
+    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+        (**self).ls(path, options).await
+    }
+
+    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+        (**self).glob(path, options).await
+    }
+
+    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+        (**self).grep(path, options).await
+    }
+
+    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+        (**self).search(path, options).await
+    }
+
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
+        (**self).apply(changes, options).await
+    }
+
+    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
+        (**self).review(review).await
+    }
+}
+
+/// The friendly verbs, for every backend. Paths are text here and are parsed at this door.
+///
+/// ```
+/// use treehold_tree::backend::{BackendExt, StateBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> treehold_core::Result<()> {
+/// let tree = StateBackend::new();
+/// tree.write("/notes/todo.md", "milk\nbread\n").await?;
+/// tree.edit("/notes/todo.md", "bread", "butter").await?;
+/// assert_eq!(tree.read_text("/notes/todo.md").await?, "milk\nbutter\n");
+/// # Ok(())
+/// # }
+/// ```
+#[async_trait]
+pub trait BackendExt: Backend {
+    /// Applies one change.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`].
+    async fn apply_one(&self, change: Change) -> Result<Changed> {
+        let mut results = self.apply(std::slice::from_ref(&change), &ApplyOptions::new()).await?;
+        results.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "a batch of one change returned no result"))
+    }
+
+    /// Creates a file or replaces its content.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`].
+    async fn write(&self, path: &str, content: impl Into<Bytes> + Send) -> Result<Changed> {
+        let change = Change::Write { path: VfsPathBuf::parse(path)?, content: content.into(), mode: WriteMode::Overwrite };
+        self.apply_one(change).await
+    }
+
+    /// Creates a file that must not exist yet.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`], [`AlreadyExists`](ErrorKind::AlreadyExists) among them.
+    async fn create(&self, path: &str, content: impl Into<Bytes> + Send) -> Result<Changed> {
+        let change = Change::Write { path: VfsPathBuf::parse(path)?, content: content.into(), mode: WriteMode::CreateNew };
+        self.apply_one(change).await
+    }
+
+    /// Replaces a file's content if it still has a version.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`], [`Conflict`](ErrorKind::Conflict) among them.
+    async fn write_if(&self, path: &str, content: impl Into<Bytes> + Send, version: Version) -> Result<Changed> {
+        let change = Change::Write { path: VfsPathBuf::parse(path)?, content: content.into(), mode: WriteMode::IfVersion(version) };
+        self.apply_one(change).await
+    }
+
+    /// Adds to the end of a file, creating it when absent.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`].
+    async fn append(&self, path: &str, content: impl Into<Bytes> + Send) -> Result<Changed> {
+        let change = Change::Append { path: VfsPathBuf::parse(path)?, content: content.into() };
+        self.apply_one(change).await
+    }
+
+    /// Replaces the one occurrence of `old` in a file by `new`, atomically.
+    ///
+    /// Cost: one read and one conditional write; a lost race is retried against the fresh content.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) without a file, [`NoMatch`](ErrorKind::NoMatch) or
+    /// [`Ambiguous`](ErrorKind::Ambiguous) by what was counted.
+    async fn edit(&self, path: &str, old: &str, new: &str) -> Result<Changed> {
+        self.edit_many(path, vec![Edit::new(old, new)]).await
+    }
+
+    /// Replaces every occurrence of `old` in a file by `new`, atomically.
+    ///
+    /// # Errors
+    /// As [`BackendExt::edit`], without [`Ambiguous`](ErrorKind::Ambiguous).
+    async fn edit_all(&self, path: &str, old: &str, new: &str) -> Result<Changed> {
+        self.edit_many(path, vec![Edit::all(old, new)]).await
+    }
+
+    /// Applies several replacements in order to one file, all or none.
+    ///
+    /// # Errors
+    /// As [`BackendExt::edit`].
+    async fn edit_many(&self, path: &str, edits: Vec<Edit>) -> Result<Changed> {
+        let change = Change::Edit { path: VfsPathBuf::parse(path)?, edits, expect: None };
+        self.apply_one(change).await
+    }
+
+    /// Makes a directory and its parents; one that exists is no error.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`].
+    async fn create_dir(&self, path: &str) -> Result<Changed> {
+        let change = Change::CreateDir { path: VfsPathBuf::parse(path)? };
+        self.apply_one(change).await
+    }
+
+    /// Removes a file, a link or an empty directory.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`].
+    async fn delete(&self, path: &str) -> Result<Changed> {
+        let change = Change::Delete { path: VfsPathBuf::parse(path)?, recursive: false, expect: None };
+        self.apply_one(change).await
+    }
+
+    /// Removes a file, a link, or a directory with all it holds.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`].
+    async fn delete_all(&self, path: &str) -> Result<Changed> {
+        let change = Change::Delete { path: VfsPathBuf::parse(path)?, recursive: true, expect: None };
+        self.apply_one(change).await
+    }
+
+    /// Moves a file or directory to a path where nothing is.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`].
+    async fn rename(&self, from: &str, to: &str) -> Result<Changed> {
+        let change = Change::Rename { from: VfsPathBuf::parse(from)?, to: VfsPathBuf::parse(to)?, overwrite: false };
+        self.apply_one(change).await
+    }
+
+    /// Copies a file or directory to a path where nothing is.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`].
+    async fn copy(&self, from: &str, to: &str) -> Result<Changed> {
+        let change = Change::Copy { from: VfsPathBuf::parse(from)?, to: VfsPathBuf::parse(to)?, overwrite: false };
+        self.apply_one(change).await
+    }
+
+    /// Reads a whole file as bytes.
+    ///
+    /// # Errors
+    /// Those of [`Backend::read`].
+    async fn read_bytes(&self, path: &str) -> Result<Bytes> {
+        Ok(self.read(&VfsPath::parse(path)?, &ReadOptions::new()).await?.content)
+    }
+
+    /// Reads a whole file as UTF-8 text.
+    ///
+    /// # Errors
+    /// Those of [`Backend::read`], and [`InvalidArgument`](ErrorKind::InvalidArgument) for content that is not UTF-8.
+    async fn read_text(&self, path: &str) -> Result<String> {
+        let path = VfsPath::parse(path)?;
+        let content = self.read(&path, &ReadOptions::new()).await?.content;
+        String::from_utf8(content.into()).map_err(|error| {
+            Error::new(ErrorKind::InvalidArgument, format!("`{path}` is not UTF-8 text; read it as bytes")).at(&path).with_source(error)
+        })
+    }
+
+    /// Tells whether something is at a path.
+    ///
+    /// # Errors
+    /// Those of [`Backend::stat`] but [`NotFound`](ErrorKind::NotFound) and [`NotADirectory`](ErrorKind::NotADirectory).
+    async fn exists(&self, path: &str) -> Result<bool> {
+        match self.stat(&VfsPath::parse(path)?).await {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists up to `limit` entries beneath a directory in path order, at most `depth` levels deep, hidden ones included. What cannot be
+    /// listed beneath it is named among the failures.
+    ///
+    /// Cost: one listing for each directory met.
+    ///
+    /// # Errors
+    /// Those of [`Backend::ls`] of the directory itself.
+    async fn tree(&self, path: &str, depth: usize, limit: usize) -> Result<Tree> {
+        let mut tree = Tree::default();
+        // The last of the stack is listed next; its children are pushed in reverse, so the walk is in path order.
+        let mut stack: Vec<(Entry, usize)> = Vec::new();
+        let list = async |of: &VfsPath, level: usize, stack: &mut Vec<(Entry, usize)>, failures: &mut Vec<Failure>| -> Result<()> {
+            let mut options = LsOptions::new().with_limit(limit.saturating_add(1)).with_on_failure(OnFailure::Partial);
+            let mut children = Vec::new();
+            loop {
+                let listing = self.ls(of, &options).await?;
+                children.extend(listing.entries);
+                failures.extend(listing.failures);
+                match listing.truncated {
+                    Some(truncation) if children.len() <= limit => {
+                        options.start_after = Some(truncation.next_after(options.start_after.as_ref())?);
+                    }
+                    _ => break,
+                }
+            }
+            stack.extend(children.into_iter().rev().map(|entry| (entry, level)));
+            Ok(())
+        };
+        list(&*VfsPath::parse(path)?, 1, &mut stack, &mut tree.failures).await?;
+        while let Some((entry, level)) = stack.pop() {
+            if tree.entries.len() == limit {
+                tree.truncated = true;
+                break;
+            }
+            if entry.kind == EntryKind::Directory && level < depth {
+                match list(&entry.path, level + 1, &mut stack, &mut tree.failures).await {
+                    Ok(()) => {}
+                    // It went away since it was listed.
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                    // It does not pass for empty, and the rest of the tree is still worth showing.
+                    Err(error) => tree.failures.push(Failure { path: entry.path.clone(), error: ErrorRecord::from(&error) }),
+                }
+            }
+            tree.entries.push(entry);
+        }
+        Ok(tree)
+    }
+}
+
+impl<B: Backend + ?Sized> BackendExt for B {}
+
+/// What [`BackendExt::tree`] returns.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Tree {
+    /// The entries in path order.
+    pub entries: Vec<Entry>,
+    /// Whether there were more than the limit.
+    pub truncated: bool,
+    /// What could not be listed: directories among the entries, mounts, and entries that are damaged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+}

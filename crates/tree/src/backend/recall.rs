@@ -1,0 +1,263 @@
+//! Recalling files of a tree that has no index of their words: each file is read.
+
+use super::Backend;
+use super::flat::{in_background, workers};
+use futures::future::BoxFuture;
+use futures::{StreamExt, stream};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
+use treehold_core::ops::{
+    Corpus, Entry, EntryKind, Failure, FileRead, GlobOptions, LsOptions, ReadOptions, SearchHit, SearchOptions, SearchResult,
+};
+use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_core::search::rank::{self, Found, Query};
+use treehold_core::search::words::CONTENT_BYTES_MAX;
+use treehold_core::search::{PathFilter, glob, parallel};
+use treehold_core::work;
+
+/// How many files are read at the same time.
+const READS_AT_ONCE: usize = 16;
+
+/// How many bytes are read before their words are counted, on all cores; one file may go over it.
+const CHUNK_BYTES: u64 = 8 << 20;
+
+/// How many files are read before their words are counted.
+const CHUNK_FILES: usize = 1_024;
+
+/// How much longer the words of a content take than a search of its bytes.
+const WORDS_COST: u64 = 16;
+
+/// Recalls files of any tree by listing it and reading what the options select: what [`Backend::search`] is where there is no
+/// index of words.
+///
+/// The words are weighed by the files that the options select. Cost: a listing of all beneath the path, and one read of each
+/// file, of at most 1 MiB; 8 MiB of contents at a time in memory, and of each file that is found about 200 bytes.
+///
+/// # Errors
+/// Those of [`Backend::search`].
+pub async fn search_by_reading<B: Backend + ?Sized>(tree: &B, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+    let query = Arc::new(Query::new(options)?);
+    let mut reading = Reading {
+        tree,
+        query: query.clone(),
+        options,
+        corpus: Corpus::new(query.words().len()),
+        found: Vec::new(),
+        failed: SearchResult::default(),
+        waiting: Vec::new(),
+        waiting_bytes: 0,
+    };
+    let mut files = Files::new(tree, path, options)?;
+    while let Some(page) = files.next().await? {
+        for entry in page {
+            reading.push(entry).await?;
+        }
+    }
+    files.failures.into_iter().for_each(|failure| reading.failed.push_failure(failure));
+    reading.finish().await
+}
+
+/// Lists the files that a search selects, in path order.
+///
+/// # Errors
+/// Those of [`Backend::search`], and [`TooLarge`](ErrorKind::TooLarge) for more than `files_max`.
+pub(crate) async fn listed_files<B: Backend + ?Sized>(
+    tree: &B,
+    path: &VfsPath,
+    options: &SearchOptions,
+    files_max: usize,
+) -> Result<Vec<Entry>> {
+    let mut files = Files::new(tree, path, options)?;
+    let mut listed = Vec::new();
+    while let Some(page) = files.next().await? {
+        listed.extend(page);
+        if listed.len() > files_max {
+            let message = format!("the search selects over {files_max} files; name a directory or a glob");
+            return Err(Error::new(ErrorKind::TooLarge, message).at(path));
+        }
+    }
+    Ok(listed)
+}
+
+/// The files that a search selects, a page at a time.
+struct Files<'f, B: ?Sized> {
+    tree: &'f B,
+    root: &'f VfsPath,
+    options: &'f SearchOptions,
+    filter: PathFilter,
+    listed: GlobOptions,
+    /// The directory asked for last, and whether it is entered.
+    last: Option<(VfsPathBuf, bool)>,
+    begun: bool,
+    ended: bool,
+    /// What could not be listed.
+    failures: Vec<Failure>,
+}
+
+impl<'f, B: Backend + ?Sized> Files<'f, B> {
+    fn new(tree: &'f B, root: &'f VfsPath, options: &'f SearchOptions) -> Result<Self> {
+        let filter = PathFilter::for_grep(root, &options.selection())?;
+        let mut listed = GlobOptions::new("**");
+        listed.scope.clone_from(&options.scope);
+        // What an include names is found though it is hidden.
+        listed.scope.hidden = options.scope.hidden || options.include.iter().any(|include| glob::has_hidden(include));
+        Ok(Self { tree, root, options, filter, listed, last: None, begun: false, ended: false, failures: Vec::new() })
+    }
+
+    /// Returns the next files; none at the end.
+    async fn next(&mut self) -> Result<Option<Vec<Entry>>> {
+        if self.ended {
+            return Ok(None);
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            let entry = self.tree.stat(self.root).await?;
+            if !entry.is_directory() && !self.leads_to_directory(&entry).await {
+                self.ended = true;
+                // What was named is searched whatever its name.
+                return Ok(Some(Vec::from_iter(self.options.admits_time(entry.modified_at).then_some(entry))));
+            }
+        }
+        let page = self.tree.glob(self.root, &self.listed).await?;
+        self.failures.extend(page.failures);
+        match page.truncated.and_then(|cut| VfsPathBuf::parse(&cut.cursor).ok()) {
+            Some(cursor) => self.listed.start_after = Some(cursor),
+            None => self.ended = true,
+        }
+        let mut entries = page.entries;
+        entries.retain(|entry| self.options.admits_time(entry.modified_at) && self.takes(&entry.path));
+        Ok(Some(entries))
+    }
+
+    /// Tells whether a link of the host that was named leads to a directory.
+    async fn leads_to_directory(&self, entry: &Entry) -> bool {
+        entry.kind == EntryKind::Symlink && {
+            let options = LsOptions::new().with_limit(1).with_refuse_links(self.options.scope.refuse_links);
+            self.tree.ls(&entry.path, &options).await.is_ok()
+        }
+    }
+
+    /// Tells whether a file is selected: by its own path, and by the directories that lead to it.
+    fn takes(&mut self, path: &VfsPath) -> bool {
+        let directory = path.parent().unwrap_or(VfsPath::ROOT);
+        if self.last.as_ref().is_none_or(|(last, _)| **last != *directory) {
+            let beneath = |above: &&VfsPath| above.starts_with(self.root) && **above != *self.root;
+            let is_entered = directory.ancestors().chain([directory]).filter(beneath).all(|above| self.filter.enters(above));
+            self.last = Some((directory.to_owned(), is_entered));
+        }
+        self.last.as_ref().is_some_and(|(_, is_entered)| *is_entered) && self.filter.selects(path, false)
+    }
+}
+
+/// Adds the snippets of hits, from what their files hold now. One that is gone or cannot be read has none.
+pub(crate) async fn add_snippets<B: Backend + ?Sized>(
+    tree: &B,
+    query: &Query,
+    corpus: &Corpus,
+    options: &SearchOptions,
+    hits: &mut [SearchHit],
+) {
+    if options.snippets_max == 0 {
+        return;
+    }
+    let paths: Vec<VfsPathBuf> = hits.iter().map(|hit| hit.path.clone()).collect();
+    let reads: Vec<BoxFuture<'_, Result<FileRead>>> = paths.iter().map(|path| Box::pin(read_start(tree, path, options)) as _).collect();
+    let mut reads = stream::iter(reads).buffered(READS_AT_ONCE);
+    for hit in hits {
+        if let Some(Ok(read)) = reads.next().await {
+            let (query, corpus, snippets_max) = (query.clone(), corpus.clone(), options.snippets_max);
+            // Each word of the content is cut and folded.
+            let cost_bytes = WORDS_COST * read.content.len() as u64;
+            let snippets = work::run(cost_bytes, move |_| query.snippets(&read.content, &corpus, snippets_max));
+            hit.snippets = snippets.await.unwrap_or_default();
+        }
+    }
+}
+
+async fn read_start<B: Backend + ?Sized>(tree: &B, path: &VfsPath, options: &SearchOptions) -> Result<FileRead> {
+    tree.read(path, &ReadOptions::bytes(0, CONTENT_BYTES_MAX as u64).with_refuse_links(options.scope.refuse_links)).await
+}
+
+/// The files that are read, some at a time.
+struct Reading<'r, B: ?Sized> {
+    tree: &'r B,
+    query: Arc<Query>,
+    options: &'r SearchOptions,
+    corpus: Corpus,
+    found: Vec<Found>,
+    /// What could not be read.
+    failed: SearchResult,
+    waiting: Vec<Entry>,
+    waiting_bytes: u64,
+}
+
+impl<B: Backend + ?Sized> Reading<'_, B> {
+    async fn push(&mut self, entry: Entry) -> Result<()> {
+        self.waiting_bytes += entry.size_bytes.min(CONTENT_BYTES_MAX as u64);
+        self.waiting.push(entry);
+        if self.waiting_bytes >= CHUNK_BYTES || self.waiting.len() >= CHUNK_FILES {
+            self.count().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the files that wait, and counts their words on all cores.
+    async fn count(&mut self) -> Result<()> {
+        self.waiting_bytes = 0;
+        let waiting = std::mem::take(&mut self.waiting);
+        let (tree, options) = (self.tree, self.options);
+        let reads: Vec<BoxFuture<'_, Result<FileRead>>> =
+            waiting.iter().map(|entry| Box::pin(read_start(tree, &entry.path, options)) as _).collect();
+        let contents: Vec<Result<FileRead>> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
+        let mut read = Vec::with_capacity(contents.len());
+        for (entry, content) in waiting.into_iter().zip(contents) {
+            match content {
+                Ok(content) => read.push((entry, content)),
+                Err(error) => self.fail(entry.path, error)?,
+            }
+        }
+        let query = self.query.clone();
+        let counted = in_background(move |stop| {
+            let mut counted = Vec::with_capacity(read.len());
+            let count = |(entry, read): (Entry, FileRead)| {
+                let features = query.features(&entry.path, &read.content);
+                (entry, read.version, read.size_bytes, features)
+            };
+            parallel::ordered(read.into_iter(), workers(), count, |file| {
+                counted.push(file);
+                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            counted
+        });
+        for (entry, version, size_bytes, features) in counted.await? {
+            features.count_in(&mut self.corpus);
+            if features.has_any() {
+                self.found.push(Found { path: entry.path, size_bytes, version, modified_at: entry.modified_at, features });
+            }
+        }
+        Ok(())
+    }
+
+    /// Names what could not be read, unless the tree as a whole cannot be.
+    fn fail(&mut self, path: VfsPathBuf, error: Error) -> Result<()> {
+        match error.kind() {
+            // It went away since it was listed.
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsDirectory => Ok(()),
+            ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Internal => Err(error),
+            _ => {
+                self.failed.push_failure(Failure { error: ErrorRecord::from(&error), path });
+                Ok(())
+            }
+        }
+    }
+
+    async fn finish(mut self) -> Result<SearchResult> {
+        self.count().await?;
+        let mut result = rank::ranked(&self.query, self.options, self.corpus, self.found);
+        let corpus = self.options.weighed_by(&result.corpus);
+        add_snippets(self.tree, &self.query, &corpus, self.options, &mut result.hits).await;
+        (result.failures, result.failures_count) = (self.failed.failures, self.failed.failures_count);
+        Ok(result)
+    }
+}

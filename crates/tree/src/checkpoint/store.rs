@@ -1,0 +1,607 @@
+//! Checkpoints as rows of a store.
+//!
+//! | namespace, under `threads` | key | meta | value |
+//! | --- | --- | --- | --- |
+//! | `heads/{tenant}/{user}` | thread | | the record of its newest checkpoint |
+//! | `checkpoints/{tenant}/{user}` | thread, U+0001, id in descending order | the record | |
+//! | `pages/{tenant}/{user}` | number of the pack | | pages of trees |
+//! | `bodies/{tenant}/{user}` | BLAKE3 hash | size | the content |
+//! | `pruned/{tenant}/{user}` | `pruned` | | changes whenever checkpoints are removed |
+//!
+//! A checkpoint is one batch: new contents and pages, its record, and the head, whose version is the precondition. Pages and contents never
+//! change, so reading a checkpoint needs no lock. A [`sweep`](super::sweep) removes unused ones.
+
+use super::cache::PageCache;
+use super::fault::{busy, no_checkpoint, no_thread, saved_meanwhile, taken};
+use super::pages::{Pages, Unsaved, body_key, load_foreign, pack_key};
+use super::record::{self, Record, Root};
+use super::{
+    At, Checkpoint, CheckpointId, CheckpointPage, Checkpointer, Head, ListOptions, Opened, Parent, PruneOptions, Pruned, PutOptions, Saved,
+    Swept, ThreadInfo, ThreadPage, sweep,
+};
+use crate::backend::{Holder, Link, StateSnapshot};
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use treehold_core::clock::Clock;
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::ops::Version;
+use treehold_core::scope::Scope;
+use treehold_core::work;
+use treehold_store::{Batch, BatchWrite, Condition, Item, Namespace, Rider, ScanEntry, ScanOptions, Store, Watch};
+
+/// The prefix of the namespaces that hold threads. Nothing else may be stored beneath it.
+pub const RESERVED_NAMESPACE: [&str; 2] = treehold_core::reserved::THREADS;
+
+/// How often a head change is retried after a lost race.
+const ATTEMPTS_MAX: u32 = 16;
+
+/// The most bytes of contents in a checkpoint's batch. Larger contents are put beforehand, and the batch depends on them.
+const BATCH_BYTES_MAX: usize = 32 << 20;
+
+/// The number of rows that are read or removed at once.
+const ROWS: usize = 500;
+
+/// Separates the thread from the id in a checkpoint's key. Ids of scopes never contain it.
+pub const SEPARATOR: char = '\u{1}';
+
+/// Checkpoints kept in a [`Store`].
+///
+/// A missing tenant or user is stored as `-`, and an id that starts with `-` gets one more in front, so the two never collide. Contents are
+/// stored once for all threads of a tenant and user, and never shared between users.
+#[derive(Debug, Clone)]
+pub struct StoreCheckpointer {
+    pub(super) store: Arc<dyn Store>,
+    clock: Clock,
+    /// Distinguishes the pages of this checkpointer from those of others.
+    instance: u64,
+    /// The number after that of the last pack, so that pack numbers differ even if the clock stands still.
+    next_pack: Arc<AtomicU64>,
+    cache: Arc<PageCache>,
+}
+
+/// The namespaces of one tenant and user.
+pub(super) struct Place {
+    pub(super) heads: Namespace,
+    pub(super) checkpoints: Namespace,
+    pub(super) pruned: Namespace,
+    pub(super) pages: Pages,
+}
+
+/// The key of the row that changes whenever checkpoints are removed.
+pub(super) const PRUNED_KEY: &str = "pruned";
+
+impl StoreCheckpointer {
+    /// Creates a checkpointer on a store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        static INSTANCES: AtomicU64 = AtomicU64::new(0);
+        let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
+        Self { store, clock: Clock::system(), instance, next_pack: Arc::default(), cache: Arc::default() }
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    pub(super) fn place(&self, scope: &Scope) -> Result<Place> {
+        let namespace = |kind: &str| namespace_of(scope, kind);
+        let mut hasher = DefaultHasher::new();
+        (self.instance, &scope.tenant, &scope.user).hash(&mut hasher);
+        let pages = Pages {
+            store: self.store.clone(),
+            cache: self.cache.clone(),
+            origin: hasher.finish() as u32,
+            packs: namespace("pages")?,
+            bodies: namespace("bodies")?,
+        };
+        Ok(Place { heads: namespace("heads")?, checkpoints: namespace("checkpoints")?, pruned: namespace("pruned")?, pages })
+    }
+
+    /// Returns a checkpoint's record, and the head if the checkpoint is the head.
+    async fn find(&self, place: &Place, thread: &str, at: At) -> Result<Option<(Record, Option<Head>)>> {
+        let head = async || {
+            let item = self.store.get(&place.heads, thread).await?;
+            item.map(|item| read_head(&item)).transpose()
+        };
+        match at {
+            At::Latest => Ok(head().await?.map(|(record, head)| (record, Some(head)))),
+            At::Id(id) => {
+                let key = checkpoint_key(thread, id);
+                let Some(item) = self.store.get_many(&place.checkpoints, &[&key], false).await?.pop().flatten() else { return Ok(None) };
+                let head = head().await?.map(|(_, head)| head).filter(|head| head.id == id);
+                Ok(Some((Record::from_bytes(&item.meta)?, head)))
+            }
+        }
+    }
+
+    async fn require(&self, place: &Place, thread: &str, at: At) -> Result<(Record, Option<Head>)> {
+        self.find(place, thread, at).await?.ok_or_else(|| match at {
+            At::Latest => no_thread(thread),
+            At::Id(id) => no_checkpoint(thread, id),
+        })
+    }
+
+    fn tree(&self, place: &Place, thread: &str, record: &Record) -> StateSnapshot {
+        let link = Link::stored_at(record.root.page(place.pages.origin));
+        let holder = holder(place, thread, record.checkpoint.id);
+        StateSnapshot::saved(link, Version::new(record.root.version), Arc::new(place.pages.clone()), holder)
+    }
+
+    /// Adds a checkpoint to a batch as the new head. The head's row keeps the creation time of the thread.
+    fn put_head(mut batch: Batch, place: &Place, thread: &str, record: &Record, created_at: Option<Timestamp>) -> Result<Batch> {
+        let bytes = Bytes::from(record.to_bytes()?);
+        batch = batch.put_with_meta(&place.checkpoints, checkpoint_key(thread, record.checkpoint.id), bytes.clone(), Bytes::new());
+        let (namespace, key) = (place.heads.clone(), thread.to_owned());
+        batch.writes.push(BatchWrite::Put { namespace, key, meta: Bytes::new(), value: bytes, time_to_live: None, created_at });
+        Ok(batch)
+    }
+
+    /// Returns a number for the packs of a put, larger than all earlier ones.
+    fn pack_number(&self) -> u64 {
+        let now = first_pack(self.clock.now());
+        let next = |last: u64| Some(last.max(now) + 1);
+        self.next_pack.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_or(now, |last| last.max(now))
+    }
+
+    /// Commits a batch that ends with the put of a head. If the outcome is unknown, looks for the checkpoint: if it exists, the batch was
+    /// committed, whether it is the head or others have continued from it.
+    async fn commit(&self, batch: Batch, place: &Place, thread: &str, record: Record, riders: &[Rider]) -> Result<Saved> {
+        let id = record.checkpoint.id;
+        match self.store.commit(batch).await {
+            Ok(versions) => {
+                Rider::settle(riders, Some(id.to_bytes()));
+                let version = versions.last().copied();
+                let version = version.ok_or_else(|| Error::new(ErrorKind::Internal, "a batch with puts returned no version"))?;
+                Ok(Saved { checkpoint: record.checkpoint, head: Some(Head { id, version }) })
+            }
+            Err(error) if error.may_have_effect() && error.kind() != ErrorKind::Conflict => {
+                match self.confirm_in(place, thread, id).await {
+                    Ok(Some(saved)) => {
+                        Rider::settle(riders, Some(id.to_bytes()));
+                        Ok(saved)
+                    }
+                    // The outcome remains unknown, as the first error says.
+                    _ => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a checkpoint that a read shows durable.
+    ///
+    /// A read may show commits that are not durable yet: InnoDB without a binary log, and PostgreSQL waiting for a standby, show a commit
+    /// before the disk or the standby has it. So the checkpoint's own row, which no other save depends on, is put again unchanged. That
+    /// write is acknowledged only once everything before it is durable.
+    async fn confirm_in(&self, place: &Place, thread: &str, id: CheckpointId) -> Result<Option<Saved>> {
+        let key = checkpoint_key(thread, id);
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(item) = self.store.get_many(&place.checkpoints, &[&key], false).await?.pop().flatten() else { return Ok(None) };
+            let Record { checkpoint, .. } = Record::from_bytes(&item.meta)?;
+            let head = self.store.get(&place.heads, thread).await?;
+            let head = head.map(|item| read_head(&item)).transpose()?.map(|(_, head)| head).filter(|head| head.id == id);
+            let batch = Batch::new().expect(&place.checkpoints, &key, Condition::Version(item.version));
+            match self.store.commit(batch.put_with_meta(&place.checkpoints, &*key, item.meta, Bytes::new())).await {
+                Ok(_) => return Ok(Some(Saved { checkpoint, head })),
+                // Another caller confirmed it, or it was pruned.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(busy(thread))
+    }
+
+    /// Collects the parts of a state that are not stored yet, on a separate thread because contents are hashed.
+    async fn unsaved(&self, place: &Place, state: &StateSnapshot, relied_on: Option<u32>, pack: u64) -> Result<Unsaved> {
+        load_foreign(state, relied_on).await?;
+        let (root, origin) = (state.root().clone(), place.pages.origin);
+        work::run(work::LARGE, move |_| Unsaved::of(&root, relied_on, origin, pack)).await?
+    }
+
+    /// Puts contents before the checkpoint that holds them, and makes its batch depend on them.
+    async fn put_bodies(&self, place: &Place, unsaved: &mut Unsaved, mut batch: Batch) -> Result<Batch> {
+        let bodies = std::mem::take(&mut unsaved.bodies);
+        let mut early = Batch::new();
+        let mut early_keys: Vec<String> = Vec::new();
+        let mut size_bytes = 0;
+        let mut rest = bodies.into_iter().peekable();
+        while let Some((hash, content)) = rest.next() {
+            size_bytes += content.len();
+            let key = body_key(&hash);
+            early = early.put_with_meta(&place.pages.bodies, key.clone(), record::encode(&content.len())?, content);
+            early_keys.push(key);
+            if size_bytes >= BATCH_BYTES_MAX || rest.peek().is_none() {
+                let versions = self.store.commit(std::mem::take(&mut early)).await?;
+                for (key, version) in early_keys.drain(..).zip(versions) {
+                    batch = batch.expect(&place.pages.bodies, key, Condition::Version(version));
+                }
+                size_bytes = 0;
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Makes a checkpoint with an already stored tree the head of a thread.
+    async fn point(
+        &self,
+        place: &Place,
+        thread: &str,
+        to: &Record,
+        parent: Parent,
+        head: Option<Head>,
+        options: &PutOptions,
+    ) -> Result<Saved> {
+        let source = parent.thread.clone().unwrap_or_else(|| thread.to_owned());
+        let after = head.map_or(parent.id, |head| head.id.max(parent.id));
+        let id = options.id_after(self.clock.now(), Some(after));
+        let checkpoint = Checkpoint::new(id, Some(parent), self.clock.now(), options, (to.checkpoint.entries, to.checkpoint.size_bytes));
+        let record = Record { checkpoint, root: to.root };
+        let condition = head.map_or(Condition::Absent, |head| Condition::Version(head.version));
+        let batch = Batch::new()
+            .expect(&place.heads, thread, condition)
+            // Its pages are only guaranteed to stay as long as it exists.
+            .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists);
+        let created_at = head.is_none().then_some(record.checkpoint.created_at);
+        let riders = Rider::taken(&options.along, &self.store);
+        let batch = with_riders(batch, &riders, id)?;
+        self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record, &riders).await
+    }
+
+    /// Calls `each` with every checkpoint of a thread, newest first.
+    async fn each(&self, place: &Place, thread: &str, mut each: impl FnMut(&str, Record) -> Result<()>) -> Result<()> {
+        let mut options = ScanOptions::new().with_prefix(format!("{thread}{SEPARATOR}"));
+        loop {
+            let page = self.store.scan(&place.checkpoints, options.clone()).await?;
+            for item in items(page.entries) {
+                each(&item.key, Record::from_bytes(&item.meta)?)?;
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Checkpointer for StoreCheckpointer {
+    async fn watch(&self, scope: &Scope) -> Result<Option<Watch>> {
+        self.store.watch(&self.place(scope)?.heads).await.map(Some)
+    }
+
+    fn store(&self) -> Option<&Arc<dyn Store>> {
+        Some(&self.store)
+    }
+
+    async fn put(&self, scope: &Scope, state: &StateSnapshot, options: &PutOptions) -> Result<Saved> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        record::check_notes(options)?;
+        let totals = state.totals().await?;
+        let mut pack = self.pack_number();
+        // Whether the holder of the state's stored pages is gone.
+        let mut is_unheld = false;
+        let riders = Rider::taken(&options.along, &self.store);
+        for attempt in 0..ATTEMPTS_MAX {
+            let id = options.id_after(self.clock.now(), options.head.map(|head| head.id));
+            let parent = options.head.map(|head| Parent { thread: None, id: head.id, restored: None });
+            // Stored parts are relied on only while a checkpoint holds them, and are written again otherwise.
+            let known = state.known();
+            let newest = state.version().number();
+            let held = known.as_ref().filter(|(version, holder)| *version <= newest && holder.origin == place.pages.origin && !is_unheld);
+            let held = held.map(|(_, holder)| holder);
+            let mut unsaved = self.unsaved(&place, state, held.map(|holder| holder.origin), pack).await?;
+            self.next_pack.fetch_max(pack + unsaved.packs.len() as u64, Ordering::Relaxed);
+            if state.known() != known {
+                // Another put of the same state marked its pages meanwhile.
+                continue;
+            }
+            let root = unsaved.root.ok_or_else(|| Error::new(ErrorKind::Internal, "a tree without a root was saved"))?;
+            let root = Root { pack: root.pack, index: root.index, version: state.version().number() };
+            let record = Record { checkpoint: Checkpoint::new(id, parent, self.clock.now(), options, totals), root };
+            let condition = options.head.map_or(Condition::Absent, |head| Condition::Version(head.version));
+            let mut batch = Batch::new().expect(&place.heads, thread, condition);
+            for (number, _) in &unsaved.packs {
+                batch = batch.expect(&place.pages.packs, pack_key(*number), Condition::Absent);
+            }
+            let packs_end = 1 + unsaved.packs.len();
+            // The parent exists if the first condition holds.
+            let head_key = options.head.map(|head| checkpoint_key(thread, head.id));
+            let holder_key = held.map(|holder| holder.name.as_ref()).filter(|name| Some(*name) != head_key.as_deref());
+            let holder_at = holder_key.map(|key| {
+                batch = std::mem::take(&mut batch).expect(&place.checkpoints, key, Condition::Exists);
+                packs_end
+            });
+            let merged_at = packs_end + usize::from(holder_at.is_some());
+            if let Some(merged) = &options.merged {
+                // Content taken from it is only guaranteed to stay as long as it exists.
+                batch = batch.expect(&place.checkpoints, checkpoint_key(&merged.thread, merged.id), Condition::Exists);
+            }
+            if unsaved.body_bytes() > BATCH_BYTES_MAX {
+                batch = self.put_bodies(&place, &mut unsaved, batch).await?;
+            }
+            for (hash, content) in &unsaved.bodies {
+                batch = batch.put_with_meta(&place.pages.bodies, body_key(hash), record::encode(&content.len())?, content.clone());
+            }
+            for (number, bytes) in &mut unsaved.packs {
+                batch = batch.put(&place.pages.packs, pack_key(*number), std::mem::take(bytes));
+            }
+            let created_at = options.head.is_none().then_some(record.checkpoint.created_at);
+            let batch = with_riders(batch, &riders, id)?;
+            match self.commit(Self::put_head(batch, &place, thread, &record, created_at)?, &place, thread, record, &riders).await {
+                Ok(saved) => {
+                    if unsaved.can_be_marked() {
+                        state.settle(&known, holder(&place, thread, id), || unsaved.mark_saved(&self.cache));
+                    }
+                    return Ok(saved);
+                }
+                Err(error) if error.kind() == ErrorKind::Conflict => match error.change() {
+                    Some(0) => return Err(saved_meanwhile(thread, error.current_version())),
+                    // Another checkpointer of this store took the number.
+                    Some(index) if index < packs_end => pack += 7_919 << attempt,
+                    index if index == holder_at && index.is_some() => is_unheld = true,
+                    Some(index) if index == merged_at && options.merged.is_some() => {
+                        return Err(options.merged.as_ref().map_or(error, |merged| no_checkpoint(&merged.thread, merged.id)));
+                    }
+                    // A sweep removed a content that was put before its checkpoint.
+                    _ => {}
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Err(busy(thread))
+    }
+
+    async fn get(&self, scope: &Scope, at: At) -> Result<Option<Saved>> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let found = self.find(&place, thread, at).await?;
+        Ok(found.map(|(record, head)| Saved { checkpoint: record.checkpoint, head }))
+    }
+
+    async fn confirm(&self, scope: &Scope, id: CheckpointId) -> Result<Option<Saved>> {
+        self.confirm_in(&self.place(scope)?, thread_of(scope)?, id).await
+    }
+
+    async fn open(&self, scope: &Scope, at: At) -> Result<Option<Opened>> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let found = self.find(&place, thread, at).await?;
+        Ok(found.map(|(record, head)| Opened { state: self.tree(&place, thread, &record), checkpoint: record.checkpoint, head }))
+    }
+
+    async fn list(&self, scope: &Scope, options: &ListOptions) -> Result<CheckpointPage> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let mut scan = ScanOptions::new().with_prefix(format!("{thread}{SEPARATOR}")).with_limit(options.limit.saturating_add(1).min(ROWS));
+        // Keys are ids in descending order, and an id starts with its time, so newer checkpoints are skipped by seeking.
+        let newest = options.start_after.into_iter().chain(options.until.map(CheckpointId::behind)).min();
+        scan.start_after = newest.map(|id| checkpoint_key(thread, id));
+        let mut checkpoints: Vec<Checkpoint> = Vec::new();
+        loop {
+            let page = self.store.scan(&place.checkpoints, scan.clone()).await?;
+            for item in items(page.entries) {
+                let checkpoint = Record::from_bytes(&item.meta)?.checkpoint;
+                // The id holds the time in milliseconds.
+                if options.since.is_some_and(|since| checkpoint.id < CheckpointId::at_least(since)) {
+                    return Ok(CheckpointPage { checkpoints, next: None });
+                }
+                if options.selects(&checkpoint) {
+                    if checkpoints.len() == options.limit {
+                        let next = checkpoints.last().map(|last| last.id).or(options.start_after);
+                        return Ok(CheckpointPage { checkpoints, next });
+                    }
+                    checkpoints.push(checkpoint);
+                }
+            }
+            match page.next {
+                Some(next) => scan.start_after = Some(next),
+                None => return Ok(CheckpointPage { checkpoints, next: None }),
+            }
+        }
+    }
+
+    async fn restore(&self, scope: &Scope, id: CheckpointId, options: &PutOptions) -> Result<Saved> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        record::check_notes(options)?;
+        for _ in 0..ATTEMPTS_MAX {
+            let (record, _) = self.require(&place, thread, At::Id(id)).await?;
+            let (_, head) = self.require(&place, thread, At::Latest).await?;
+            let head = head.ok_or_else(|| no_thread(thread))?;
+            if options.head.is_some_and(|expected| expected != head) {
+                return Err(saved_meanwhile(thread, Some(head.version)));
+            }
+            let parent = Parent { thread: None, id: head.id, restored: Some(id) };
+            match self.point(&place, thread, &record, parent, Some(head), options).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                ended => return ended,
+            }
+        }
+        Err(busy(thread))
+    }
+
+    async fn fork(&self, scope: &Scope, at: At, thread: &str, options: &PutOptions) -> Result<Saved> {
+        let (place, source) = (self.place(scope)?, thread_of(scope)?);
+        self.place(&scope.clone().with_thread(thread))?;
+        record::check_notes(options)?;
+        for _ in 0..ATTEMPTS_MAX {
+            let (record, _) = self.require(&place, source, at).await?;
+            let parent = Parent { thread: Some(source.to_owned()), id: record.checkpoint.id, restored: None };
+            match self.point(&place, thread, &record, parent, None, options).await {
+                Err(error) if error.kind() == ErrorKind::Conflict && error.change() == Some(0) => return Err(taken(thread)),
+                // It was pruned since it was found. The latest is a different one by now; an id has no other.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                ended => return ended,
+            }
+        }
+        Err(busy(source))
+    }
+
+    async fn copy(&self, scope: &Scope, thread: &str) -> Result<u64> {
+        let (place, source) = (self.place(scope)?, thread_of(scope)?);
+        self.place(&scope.clone().with_thread(thread))?;
+        for _ in 0..ATTEMPTS_MAX {
+            let pruned =
+                self.store.get(&place.pruned, PRUNED_KEY).await?.map_or(Condition::Absent, |item| Condition::Version(item.version));
+            let Some(head) = self.store.get(&place.heads, source).await? else { return Err(no_thread(source)) };
+            // Unless checkpoints are removed meanwhile, everything being copied stays.
+            let mut batch = Batch::new().expect(&place.heads, thread, Condition::Absent).expect(&place.pruned, PRUNED_KEY, pruned);
+            let newest = read_head(&head)?.1.id;
+            let mut count = 0;
+            self.each(&place, source, |_, record| {
+                if record.checkpoint.id <= newest {
+                    let key = checkpoint_key(thread, record.checkpoint.id);
+                    batch = std::mem::take(&mut batch).put_with_meta(&place.checkpoints, key, record.to_bytes()?, Bytes::new());
+                    count += 1;
+                }
+                Ok(())
+            })
+            .await?;
+            let (namespace, key, created_at) = (place.heads.clone(), thread.to_owned(), Some(head.created_at));
+            batch.writes.push(BatchWrite::Put { namespace, key, meta: Bytes::new(), value: head.value, time_to_live: None, created_at });
+            match self.store.commit(batch).await {
+                Ok(_) => return Ok(count),
+                Err(error) if error.kind() == ErrorKind::Conflict && error.change() == Some(0) => return Err(taken(thread)),
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(busy(source))
+    }
+
+    async fn delete(&self, scope: &Scope) -> Result<()> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let batch = Batch::new()
+            .expect(&place.heads, thread, Condition::Exists)
+            .delete(&place.heads, thread)
+            .delete_prefix(&place.checkpoints, format!("{thread}{SEPARATOR}"))
+            .put(&place.pruned, PRUNED_KEY, Bytes::new());
+        self.store.commit(batch).await.map(drop).map_err(|error| match error.kind() {
+            ErrorKind::Conflict => no_thread(thread),
+            _ => error,
+        })
+    }
+
+    async fn prune(&self, scope: &Scope, options: &PruneOptions) -> Result<Pruned> {
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        let Some((_, head)) = self.find(&place, thread, At::Latest).await? else { return Err(no_thread(thread)) };
+        let head = head.ok_or_else(|| no_thread(thread))?.id;
+        let now = self.clock.now();
+        let (mut newer, mut kept, mut keys) = (0, 0, Vec::new());
+        self.each(&place, thread, |key, Record { checkpoint, .. }| {
+            // A checkpoint newer than the head that was read became the head since.
+            if checkpoint.id < head && options.removes(&checkpoint, newer, now) {
+                keys.push(key.to_owned());
+            } else {
+                kept += 1;
+            }
+            newer += 1;
+            Ok(())
+        })
+        .await?;
+        let removed = keys.len() as u64;
+        if !options.dry_run {
+            for some in keys.chunks(ROWS) {
+                let batch = Batch::new().put(&place.pruned, PRUNED_KEY, Bytes::new());
+                let batch = some.iter().fold(batch, |batch, key| batch.delete(&place.checkpoints, key.as_str()));
+                self.store.commit(batch).await?;
+            }
+        }
+        Ok(Pruned { removed, kept })
+    }
+
+    async fn sweep(&self, scope: &Scope, dry_run: bool) -> Result<Swept> {
+        sweep::sweep(&*self.store, &self.place(scope)?, dry_run).await
+    }
+
+    async fn threads(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage> {
+        let place = self.place(scope)?;
+        let mut options = ScanOptions::new().with_limit(limit).with_values(true);
+        options.start_after = start_after.map(str::to_owned);
+        let scan = self.store.scan(&place.heads, options).await?;
+        let threads: Vec<ThreadInfo> = items(scan.entries).map(|item| info(&item)).collect::<Result<_>>()?;
+        let next = scan.next.filter(|_| !threads.is_empty());
+        Ok(ThreadPage { threads, next })
+    }
+}
+
+impl fmt::Display for StoreCheckpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Checkpoints({})", self.store)
+    }
+}
+
+/// Adds the riders of a checkpoint to its batch.
+fn with_riders(mut batch: Batch, riders: &[Rider], id: CheckpointId) -> Result<Batch> {
+    for Rider(rider) in riders {
+        // A state's files have versions of their own.
+        batch.writes.extend(rider.rows(0, &|_| None, Some(id.to_bytes()))?);
+    }
+    Ok(batch)
+}
+
+/// Returns the number of a first pack. Numbers are never reused, even if the clock goes back, because they identify pages.
+fn first_pack(now: jiff::Timestamp) -> u64 {
+    let microseconds = u64::try_from(now.as_microsecond()).unwrap_or(0);
+    let random = CheckpointId::new(now, None).to_bytes();
+    (microseconds << 10) | u64::from(u16::from_be_bytes([random[14], random[15]]) & 0x3FF)
+}
+
+pub(super) fn items(entries: Vec<ScanEntry>) -> impl Iterator<Item = Item> {
+    entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None })
+}
+
+/// Returns the holder of a checkpoint's tree.
+fn holder(place: &Place, thread: &str, id: CheckpointId) -> Holder {
+    Holder { origin: place.pages.origin, name: checkpoint_key(thread, id).into() }
+}
+
+fn checkpoint_key(thread: &str, id: CheckpointId) -> String {
+    format!("{thread}{SEPARATOR}{}", id.descending())
+}
+
+/// Returns the namespace of a kind of row for a scope's tenant and user.
+pub fn namespace_of(scope: &Scope, kind: &str) -> Result<Namespace> {
+    scope.validate()?;
+    let (tenant, user) = (component(scope.tenant.as_deref()), component(scope.user.as_deref()));
+    let [root, threads] = RESERVED_NAMESPACE;
+    Namespace::new([root, threads, kind, &tenant, &user])
+}
+
+/// Returns the thread of a scope.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope without one.
+pub fn thread_of(scope: &Scope) -> Result<&str> {
+    scope.thread.as_deref().ok_or_else(|| Error::invalid_argument("the scope names no thread; set one"))
+}
+
+fn component(id: Option<&str>) -> String {
+    match id {
+        None => "-".to_owned(),
+        Some(id) if id.starts_with('-') => format!("-{id}"),
+        Some(id) => id.to_owned(),
+    }
+}
+
+/// Reads the row of a head.
+pub(super) fn read_head(item: &Item) -> Result<(Record, Head)> {
+    let record = Record::from_bytes(&item.value)?;
+    let head = Head { id: record.checkpoint.id, version: item.version };
+    Ok((record, head))
+}
+
+fn info(item: &Item) -> Result<ThreadInfo> {
+    let (Record { checkpoint, .. }, head) = read_head(item)?;
+    Ok(ThreadInfo {
+        thread: item.key.clone(),
+        head: head.id,
+        entries: checkpoint.entries,
+        size_bytes: checkpoint.size_bytes,
+        created_at: item.created_at,
+        saved_at: checkpoint.created_at,
+    })
+}
