@@ -19,7 +19,7 @@ use treehold::error::Result;
 use treehold::ops::{Change, Version, WriteMode};
 use treehold::store::{
     Batch, BatchWrite, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, SledStore, SqliteStore,
-    Store, StoreCapabilities,
+    Store, StoreCapabilities, StoreExtensions,
 };
 use treehold::{Backend, BackendExt, Scope, StateBackend, VfsPathBuf};
 
@@ -44,6 +44,10 @@ impl Store for Counting {
         self.inner.capabilities()
     }
 
+    fn extensions(&self) -> StoreExtensions<'_> {
+        self.inner.extensions()
+    }
+
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.inner.get(namespace, key).await
     }
@@ -58,10 +62,6 @@ impl Store for Counting {
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         self.inner.scan(namespace, options).await
-    }
-
-    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn treehold::store::LentRows>>> {
-        self.inner.lend(namespace).await
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
@@ -79,6 +79,7 @@ impl Store for Counting {
                 BatchWrite::Touch { namespace, key, .. } => namespace.encoded().len() + key.len(),
                 BatchWrite::Delete { namespace, key } => namespace.encoded().len() + key.len(),
                 BatchWrite::DeletePrefix { namespace, prefix } => namespace.encoded().len() + prefix.len(),
+                other => panic!("{other:?} is not counted"),
             })
             .sum();
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -89,24 +90,8 @@ impl Store for Counting {
         self.inner.current_version().await
     }
 
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        self.inner.sweep(limit).await
-    }
-
     async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {
         self.inner.watch(namespace).await
-    }
-
-    async fn describe(&self) -> Result<treehold::store::StoreDescription> {
-        self.inner.describe().await
-    }
-
-    async fn stats(&self) -> Result<treehold::store::StoreStats> {
-        self.inner.stats().await
-    }
-
-    async fn check(&self) -> Result<Vec<treehold::Error>> {
-        self.inner.check().await
     }
 }
 

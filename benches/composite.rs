@@ -11,7 +11,7 @@ use std::sync::Arc;
 use treehold::error::Result;
 use treehold::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions, Version,
 };
 use treehold::{Backend, BackendExt, CompositeBackend, StateBackend, VfsPath, VfsPathBuf};
 
@@ -31,7 +31,7 @@ impl Backend for Null {
         Capabilities::new()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, _options: &StatOptions) -> Result<Entry> {
         Ok(Entry::file(path, 0, Version::new(1)))
     }
 
@@ -86,7 +86,7 @@ fn read(criterion: &mut Criterion, name: &str, tree: &dyn Backend, paths: &[VfsP
     criterion.bench_function(name, |bencher| {
         bencher.iter(|| {
             turn = if turn + 1 == paths.len() { 0 } else { turn + 1 };
-            tree.read(&paths[turn], &options).now_or_never().expect("it is ready").expect("it is there").content.len()
+            tree.read(&paths[turn], &options).now_or_never().expect("it is ready").expect("it exists").content.len()
         });
     });
 }

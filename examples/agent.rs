@@ -16,7 +16,7 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
-use treehold::config::{Config, Place};
+use treehold::config::{Config, ConfigBase};
 use treehold::ops::{ApplyOptions, Change, WriteMode};
 use treehold::session::CallNotes;
 use treehold::tools::{ToolFormat, ToolSet};
@@ -61,7 +61,7 @@ async fn start(mut arguments: Vec<String>) -> Result<String> {
     // A file that happens to be in this directory is not trusted; one that is named explicitly is.
     let mut config = match std::env::var_os("TREEHOLD_CONFIG") {
         Some(file) => Config::load(Path::new(&file), &data())?,
-        None => Config::builtin(&Place::new(std::env::current_dir().unwrap_or_default(), data())),
+        None => Config::builtin(&ConfigBase::new(std::env::current_dir().unwrap_or_default(), data())),
     };
     config.scope.thread = thread.unwrap_or(config.scope.thread);
     let session = config.workspace()?.session(config.scope()).await?;
@@ -94,7 +94,7 @@ async fn run(session: &Session, endpoint: &Endpoint, instruction: &str) -> Resul
             let output = match ToolCall::from_json(&name, arguments) {
                 Ok(call) => {
                     eprintln!("> {call}");
-                    session.call_noting(call, CallNotes::new().with_tool_call_id(&id)).await
+                    session.call_with(call, CallNotes::new().with_tool_call_id(&id)).await
                 }
                 Err(error) => ToolOutput::from_error(&error),
             };
@@ -124,7 +124,7 @@ async fn conversation(session: &Session) -> Result<Vec<Value>> {
 async fn keep(session: &Session, messages: &[Value]) -> Result<()> {
     let content = Value::from(messages).to_string().into();
     let change = Change::Write { path: VfsPathBuf::parse(CONVERSATION)?, content, mode: WriteMode::Overwrite };
-    session.apply(&[change], &ApplyOptions::new()).await.map(drop)
+    session.apply(&[change], &ApplyOptions::new()).await?.into_saved().map(drop)
 }
 
 /// The API of an endpoint.
@@ -161,7 +161,7 @@ impl Endpoint {
             (None, Some(key)) => (Api::OpenAi, key, variable("OPENAI_BASE_URL").unwrap_or("https://api.openai.com/v1".to_owned())),
             (None, None) => return Err(Error::invalid_argument("set ANTHROPIC_API_KEY or OPENAI_API_KEY")),
         };
-        let model = variable("AGENT_MODEL").ok_or_else(|| Error::invalid_argument("set AGENT_MODEL to the model that is asked"))?;
+        let model = variable("AGENT_MODEL").ok_or_else(|| Error::invalid_argument("set AGENT_MODEL to the name of the model"))?;
         Ok(Self { api, base_url: base_url.trim_end_matches('/').to_owned(), key, model })
     }
 
@@ -189,14 +189,14 @@ impl Endpoint {
             }
         };
         let asked = tokio::task::spawn_blocking(move || post(&url, headers, &body));
-        let answer = asked.await.map_err(|error| Error::new(ErrorKind::Internal, "the request was stopped").with_source(error))??;
+        let answer = asked.await.map_err(|error| Error::new(ErrorKind::Internal, "the request was interrupted").with_source(error))??;
         self.api.turn(answer).ok_or_else(|| Error::new(ErrorKind::Unavailable, "the endpoint's answer holds no message"))
     }
 }
 
 /// Sends one request and reads its answer.
 fn post(url: &str, headers: Vec<(&str, String)>, body: &Value) -> Result<Value> {
-    let unreachable = |error: ureq::Error| Error::new(ErrorKind::Unavailable, format!("`{url}` cannot be asked: {error}"));
+    let unreachable = |error: ureq::Error| Error::new(ErrorKind::Unavailable, format!("`{url}` cannot be reached: {error}"));
     let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(Duration::from_secs(600))).build();
     let request =
         headers.into_iter().fold(ureq::Agent::new_with_config(config).post(url), |request, (name, value)| request.header(name, value));

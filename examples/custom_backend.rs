@@ -15,11 +15,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use treehold::conformance::Fresh;
 use treehold::conformance::backend::{CASES, Tree};
-use treehold::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight,
-};
-use treehold::{Backend, Result, StateBackend, VfsPath};
+use treehold::forward_backend;
+use treehold::ops::{Capabilities, Review, Sight};
+use treehold::{Backend, Result, StateBackend};
 
 #[tokio::main]
 async fn main() {
@@ -27,7 +25,7 @@ async fn main() {
         let (tree, _keep) = fresh().await.into_parts();
         case.run(tree).await;
     }
-    println!("Counting keeps all {} laws of the contract", CASES.len());
+    println!("Counting passes all {} cases of the contract", CASES.len());
 }
 
 async fn fresh() -> Fresh<Tree> {
@@ -60,33 +58,7 @@ impl Backend for Counting {
         self.inner.capabilities()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.counted().stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.counted().read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.counted().ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.counted().glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.counted().grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.counted().search(path, options).await
-    }
-
-    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        self.counted().apply(changes, options).await
-    }
+    forward_backend! { self => self.counted(); stat, read, ls, glob, grep, search, apply }
 
     async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
         Ok(review.open())

@@ -9,7 +9,7 @@
 //! accepted had no effect. After a broken connection, the client retries with the same `Idempotency-Key`.
 //! `scripts/replicas.sh` puts it in front of `treehold serve`.
 
-#![allow(clippy::print_stderr, reason = "a program of its own, which says what it does")]
+#![allow(clippy::print_stderr, reason = "a separate program, which reports what it does")]
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ impl Replicas {
     }
 
     /// Replaces a replica that was restarted at another address.
-    #[allow(dead_code, reason = "the program knows of no new places, a test does")]
+    #[allow(dead_code, reason = "only a test replaces replicas")]
     pub(crate) fn replace(&self, index: usize, place: SocketAddr) {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)[index] = place;
     }
@@ -63,7 +63,7 @@ pub(crate) async fn run(listener: TcpListener, replicas: Replicas) {
     }
 }
 
-#[allow(dead_code, reason = "a test takes the rest")]
+#[allow(dead_code, reason = "a test uses the rest")]
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let addresses = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<Vec<SocketAddr>, _>>()?;

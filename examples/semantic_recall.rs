@@ -102,7 +102,7 @@ impl Embedder for Process {
 
     async fn embed(&self, texts: &[&str], _: EmbeddedKind) -> Result<Vec<Vec<f32>>> {
         let (pipes, texts) = (self.pipes.clone(), texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
-        let asked = tokio::task::spawn_blocking(move || pipes.lock().expect("no one panics with it").ask(&texts)).await;
+        let asked = tokio::task::spawn_blocking(move || pipes.lock().expect("no holder of the lock panics").ask(&texts)).await;
         let answer = asked.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
         answer.map_err(|error| Error::new(ErrorKind::Unavailable, format!("the model does not answer: {error}")))
     }

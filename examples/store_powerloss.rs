@@ -22,7 +22,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use treehold::ops::Version;
-use treehold::store::{Batch, Item, Namespace, Store};
+use treehold::store::{Batch, Item, Namespace, Store, StoreExt};
 
 /// The number of slots; later batches overwrite earlier ones.
 const SLOTS: u64 = 16;

@@ -131,7 +131,8 @@ def slow_bodies(server):
     held = []
     def attack():
         while len(held) < 1_100:
-            held.append(socket.create_connection((host, int(port)), timeout=10))
+            # Connections are limited for each address, so the attacker has another one than the other tenant.
+            held.append(socket.create_connection((host, int(port)), timeout=10, source_address=("127.0.0.2", 0)))
             try:
                 held[-1].sendall(head.encode())
             except OSError:

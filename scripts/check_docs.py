@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the text of the documentation.
 
-Links and the headings they name must exist, and so must the files, tests, types and methods that code spans name. Prose wraps, and
-design pages stay short.
+Links and the headings they name must exist, and so must the files, tests, types and methods that code spans name. Prose wraps, tables
+and lists are well formed, and design pages stay short.
 """
 import re
 import sys
@@ -11,7 +11,8 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 WIDTH_MAX = 100
 DESIGN_LINES_MAX = 130
-PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "CHANGELOG.md", TOP / "examples" / "README.md", *sorted((TOP / "docs").rglob("*.md"))]
+ROOT_PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "packages/agentrail/README.md"]
+PAGES = [*(TOP / page for page in ROOT_PAGES), *sorted((TOP / "docs").rglob("*.md"))]
 STANDARD = {"BTreeMap"}
 SOURCES = [folder for folder in (TOP / "src", TOP / "crates") if folder.is_dir()]
 
@@ -57,6 +58,25 @@ def faults(page):
         yield 1, f"has over {DESIGN_LINES_MAX} lines; split it by subject"
 
 
+def malformed_blocks(page):
+    """Yields tables without a separator under their header, and list items that were joined to the one before."""
+    text = page.read_text()
+    if not text.endswith("\n"):
+        yield len(text.splitlines()), "does not end with a line break"
+    last, before = 0, 0
+    for number, line in prose(text):
+        if line.startswith("|"):
+            # The second row of a table is its separator; no other row is one.
+            is_second = last == number - 1 and before != number - 2
+            if is_second != bool(re.fullmatch(r"\|[\s:|-]+\|", line)):
+                yield number, "needs a row of dashes under the header of its table" if is_second else "has a misplaced row of dashes"
+            last, before = number, last
+            if re.search(r"\| --- \|", line) and not is_second:
+                yield number, "joins several rows of a table"
+        elif re.search(r"[.:] - [`A-Z]", line):
+            yield number, "joins two list items; start a new line"
+
+
 def stale_names(page, words, types):
     """Yields the code names that a page mentions but the code does not define."""
     for number, line in prose(page.read_text()):
@@ -66,7 +86,7 @@ def stale_names(page, words, types):
         for span in re.findall(r"`([^`]+)`", line):
             if re.fullmatch(r"(src|crates|tests|scripts|examples|benches|fuzz|docs)/[\w./-]*", span):
                 # Paths in the example trees are not in this repository.
-                if not (TOP / span).exists() and not span.startswith("fuzz/artifacts"):
+                if not (TOP / span).exists() and not (page.parent / span).exists() and not span.startswith("fuzz/artifacts"):
                     yield number, f"names the file {span}, which does not exist"
             elif method := re.fullmatch(r"(?:\w+::)*([A-Z]\w+)::(\w+)", span):
                 if method[1] not in STANDARD and (method[1] not in types or method[2] not in words):
@@ -84,7 +104,7 @@ def main():
     count = 0
     for page in PAGES:
         # The changelog also names removed code.
-        found = [*faults(page), *(stale_names(page, words, types) if page.name != "CHANGELOG.md" else [])]
+        found = [*faults(page), *malformed_blocks(page), *(stale_names(page, words, types) if page.name != "CHANGELOG.md" else [])]
         for number, fault in found:
             print(f"{page.relative_to(TOP)}:{number} {fault}")
         count += len(found)

@@ -2,7 +2,8 @@
 """Draws which crates and modules import which, from the code.
 
 `imports.py` prints the picture. `imports.py --write` puts it into docs/architecture.md, and `--check` fails where the page differs, where
-two crates import each other in a circle, or where one of them holds too much of the code. Tests are left out.
+crates or modules import each other in a circle, or where a crate holds too much of the code. Tests are left out. A name that the root of a
+crate exports counts as an import of the module that defines it.
 """
 import re
 import sys
@@ -36,9 +37,20 @@ def crates():
     return found
 
 
+def exports(source):
+    """Returns the names that the root of a crate exports from its modules, each with its module."""
+    root = source / "lib.rs"
+    text = code(root) if root.exists() else ""
+    found = {}
+    for module, names in re.findall(r"(?s)\bpub(?:\([a-z]+\))? use (?:self::|crate::)?(\w+)::([^;]+);", text):
+        found.update({name: module for name in re.findall(r"\b[A-Za-z]\w*", names)})
+    return found
+
+
 def modules(source):
     """Returns the lines of each module of a crate, and which modules it imports."""
     lines, uses = {}, {}
+    exported = exports(source)
     for file in sorted(source.rglob("*.rs")):
         relative = file.relative_to(source)
         module = relative.parts[0].removesuffix(".rs")
@@ -48,12 +60,15 @@ def modules(source):
         if not is_test(file):
             text = code(file)
             names = set(re.findall(r"\bcrate::(\w+)", text))
+            for group in re.findall(r"\bcrate::\{([^;]*)\};", text):
+                # Of a nested group, the first word of each entry.
+                names |= set(re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"::\{[^}]*\}", "", group)))
             # `super` as often as the module is deep leads to the root of the crate.
             depth = len(relative.parts) - (file.stem == "mod")
             names |= {name for ups, name in re.findall(r"\b((?:super::)+)(\w+)", text) if ups.count("super") == depth}
             for ups, group in re.findall(r"\b((?:super::)+)\{([^}]*)\}", text):
                 names |= set(re.findall(r"\w+", group)) if ups.count("super") == depth else set()
-            uses.setdefault(module, set()).update(names)
+            uses.setdefault(module, set()).update(exported.get(name, name) for name in names)
     return lines, {module: names & set(lines) - {module} for module, names in uses.items()}
 
 
@@ -86,7 +101,7 @@ def picture():
     rows = levels({name: uses for name, (_, uses) in all_crates.items()})[::-1]
     faults += [f"crates import each other: {', '.join(group)}" for row in rows for group in row if len(group) > 1]
     rows = [[name for group in row for name in group] for row in rows]
-    text += ["A crate imports only from rows beneath its own. The figures are shares of the code's lines. In a", "crate, modules import from what stands before the arrow; those joined by ↔ import each other.", "", "```text"]
+    text += ["A crate imports only from rows beneath its own. The figures are shares of the code's lines. In a", "crate, modules import from what stands before the arrow.", "", "```text"]
     for row in rows:
         text.append("   ".join(f"{name} {round(100 * sizes[name] / total)} %" for name in row))
     text += ["```", ""]
@@ -99,8 +114,10 @@ def picture():
         uses = {module: names - {"lib"} for module, names in uses.items() if module not in ("lib", "bin")}
         if len(uses) < 2:
             continue
+        rows = levels(uses)
+        faults += [f"modules of {name} import each other: {', '.join(group)}" for row in rows for group in row if len(group) > 1]
         row_of = lambda row: ", ".join(" ↔ ".join(f"`{module}`" for module in group) for group in row)
-        text.append(f"- `{name}`: " + " ← ".join(row_of(row) for row in levels(uses)))
+        text.append(f"- `{name}`: " + " ← ".join(row_of(row) for row in rows))
     return "\n".join(wrapped(text)), faults
 
 

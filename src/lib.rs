@@ -2,11 +2,11 @@
 //!
 //! The agent sees paths and ten file tools. Behind them a [`CompositeBackend`] routes each path, by its longest prefix, to
 //! the tier that fits: the state of the conversation in memory ([`StateBackend`]), long-term rows in a [`Store`]
-//! ([`StoreBackend`]), a directory of the host, sealed at its root (`FilesystemBackend`). Every tier is a [`Backend`] and keeps
+//! ([`StoreBackend`]), a directory of the host, confined to its root (`FilesystemBackend`). Every tier is a [`Backend`] and keeps
 //! one contract: the same bytes, lines, globs, matches, versions and errors everywhere.
 //!
-//! A [`Workspace`] is the plan of such a tree for every user and thread of a process; it opens a [`Session`] for a [`Scope`],
-//! whose state is found again by the next session of the same thread.
+//! A [`Workspace`] is the configuration of such a tree for every user and thread of a process. It opens a [`Session`] for a [`Scope`]; the
+//! next session of the same thread finds its state again.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -31,7 +31,7 @@
 //! monday.backend().write("/scratch.md", "only this conversation's\n").await?;
 //! monday.close().await?;
 //!
-//! // Another conversation of the same user finds the memory, as a model's tool call too, and not the scratch file.
+//! // Another conversation of the same user finds the memory, here through a model's tool call, but not the scratch file.
 //! let friday = workspace.session(ada.with_thread("friday")).await?;
 //! let call = ToolCall::from_json("grep", serde_json::json!({"pattern": "colour"}))?;
 //! assert_eq!(friday.call(call).await.text.trim_end(), "/memories/AGENTS.md:1:The theme colour is #FD5108.");
@@ -40,7 +40,7 @@
 //! # }
 //! ```
 //!
-//! A configuration file makes the same of a few lines: see [`config`]. Where to read on: [`path`] and [`ops`] are the words,
+//! A configuration file describes the same in a few lines: see [`config`]. Where to read on: [`path`] and [`ops`] are the vocabulary,
 //! [`backend`], [`composite`] and [`layer`] the tree, [`store`] the rows, [`tools`] what a model calls, and
 #![cfg_attr(feature = "conformance", doc = "[`conformance`] the contract as test cases, for a backend or store of your own.")]
 #![cfg_attr(
@@ -48,6 +48,8 @@
     doc = "`conformance` (a feature) the contract as test cases, for a backend or store of your own."
 )]
 
+#[cfg(feature = "conformance")]
+pub use treehold_agent::tool_conformance;
 pub use treehold_agent::{audit, feed, memory, session, tools, workspace};
 #[cfg(feature = "conformance")]
 pub use treehold_conformance as conformance;
@@ -60,8 +62,13 @@ pub use treehold_core::{clock, error, file, ops, path, scope, search, text, trac
 pub use treehold_mcp as mcp;
 #[cfg(feature = "serve")]
 pub use treehold_serve as serve;
-pub use treehold_tree::{checkpoint, composite, layer};
+pub use treehold_sessions as sessions;
+#[cfg(all(feature = "filesystem", unix))]
+pub use treehold_tree::mirror;
+pub use treehold_tree::{checkpoint, composite, forward_backend, layer};
 
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod config;
 
 /// A file tree behind one root: the trait that every tier, layer and composite implements, and the tiers.
@@ -97,15 +104,17 @@ pub use clock::Clock;
 pub use composite::CompositeBackend;
 pub use error::{Error, ErrorKind, Result};
 pub use feed::Feed;
+#[cfg(all(feature = "filesystem", unix))]
+pub use mirror::{Mirror, MirrorOptions};
 pub use path::{InvalidPath, VfsPath, VfsPathBuf};
 pub use scope::{NamespaceTemplate, Scope};
-pub use session::{Session, ThreadDurability};
+pub use session::{Session, ThreadDurability, Threads};
 #[cfg(feature = "sled")]
 pub use store::SledStore;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{MemoryStore, Namespace, Store};
-pub use tools::{ToolCall, ToolOutput};
+pub use tools::{Tool, ToolCall, ToolOutput};
 pub use workspace::{Workspace, WorkspaceBuilder};
 
 #[cfg(doctest)]

@@ -36,7 +36,7 @@ fn serve(answers: Vec<(u16, Value)>) -> (String, Receiver<Asked>) {
                 "HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                 answer.len()
             );
-            (&stream).write_all((head + &answer).as_bytes()).expect("the answer is taken");
+            (&stream).write_all((head + &answer).as_bytes()).expect("the client reads the answer");
         }
     });
     (url, asked)
@@ -47,15 +47,15 @@ fn endpoint(api: Api, base_url: String) -> Endpoint {
 }
 
 /// A project, and a data directory beside it: a tree does not reach the files that govern it.
-fn place(directory: &Path) -> Place {
+fn base(directory: &Path) -> ConfigBase {
     let project = directory.join("project");
     std::fs::create_dir_all(&project).expect("a directory");
-    Place::new(project, directory.join("data"))
+    ConfigBase::new(project, directory.join("data"))
 }
 
 /// Opens a session as another process would.
 async fn session(data: &Path, thread: &str) -> Session {
-    let mut config = Config::builtin(&place(data));
+    let mut config = Config::builtin(&base(data));
     config.scope.thread = thread.to_owned();
     config.workspace().expect("a sound configuration").session(config.scope()).await.expect("a session")
 }
@@ -120,7 +120,7 @@ async fn memory_of_one_thread_is_in_the_prompt_of_the_next() {
     let roles: Vec<&str> =
         fifth.body["messages"].as_array().expect("messages").iter().filter_map(|message| message["role"].as_str()).collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant", "user", "assistant", "user"]);
-    let config = Config::builtin(&place(data.path()));
+    let config = Config::builtin(&base(data.path()));
     let workspace = config.workspace().expect("a sound configuration");
     let checkpoints = workspace.checkpointer().expect("threads are kept").list(monday.scope(), &ListOptions::new()).await.expect("a list");
     assert!(checkpoints.checkpoints.len() >= 3, "{checkpoints:?}");

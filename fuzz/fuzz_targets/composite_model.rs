@@ -106,7 +106,7 @@ fn rows() -> Arc<dyn Backend> {
 async fn noise() -> Arc<dyn Backend> {
     let noise = StateBackend::new();
     for path in ["/noise", "/a", "/c/x", "/b/c/needle", "/mem", "/.gitignore"] {
-        noise.write(path, "*\nneedle x\n").await.expect("nothing is in the way");
+        noise.write(path, "*\nneedle x\n").await.expect("no file blocks the path");
     }
     Arc::new(noise)
 }

@@ -28,7 +28,7 @@ fn check_walk(glob: &Glob, path: &VfsPath) {
         return;
     }
     for above in path.ancestors() {
-        assert!(glob.can_match_beneath(above.relative()), "`{path}` matches, but nothing beneath `{above}` is said to");
+        assert!(glob.can_match_beneath(above.relative()), "`{path}` matches, but `{above}` is said to contain no match");
     }
     let prefix = VfsPathBuf::parse(format!("/{}", glob.literal_prefix())).expect("a literal prefix is a path");
     assert!(path.starts_with(&prefix) && *path != *prefix, "`{path}` matches beside `{prefix}`");

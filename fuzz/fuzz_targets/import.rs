@@ -12,7 +12,7 @@ use std::io::{Cursor, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use treehold::store::{ArchiveReport, Batch, ExportOptions, ImportOptions, NamespacesOptions, ScanOptions, Store, export, import};
+use treehold::store::{ArchiveReport, Batch, ExportOptions, ImportOptions, NamespacesOptions, ScanOptions, Store, StoreExt, export, import};
 use treehold::{Clock, ErrorKind, MemoryStore, Namespace};
 use tokio::runtime::{Builder, Runtime};
 
@@ -122,7 +122,7 @@ async fn check(archive: Vec<u8>) {
     let store = fresh();
     let imported = import(&store, Cursor::new(archive), &ImportOptions::new(), |_| {}).await;
     let taken = MOST.load(Ordering::Relaxed).saturating_sub(before);
-    assert!(taken <= MEMORY_BYTES_MAX + 64 * length, "{taken} bytes were taken for an archive of {length}");
+    assert!(taken <= MEMORY_BYTES_MAX + 64 * length, "{taken} bytes of memory were used for an archive of {length}");
     let report = match imported {
         Ok(report) => report,
         Err(error) => {
@@ -130,7 +130,7 @@ async fn check(archive: Vec<u8>) {
             return;
         }
     };
-    let stats = store.stats().await.expect("a store in memory counts");
+    let stats = store.stats().await.expect("a store in memory reports its size");
     assert!(stats.items <= report.rows && stats.value_bytes <= report.value_bytes);
     let (archive, exported) = exported(&store).await;
     // Expired rows are gone.
@@ -140,7 +140,7 @@ async fn check(archive: Vec<u8>) {
         return;
     }
     let other = fresh();
-    let again = import(&other, Cursor::new(archive), &ImportOptions::new(), |_| {}).await.expect("its own export is taken");
+    let again = import(&other, Cursor::new(archive), &ImportOptions::new(), |_| {}).await.expect("its own export is accepted");
     assert_eq!(again, exported);
     assert_eq!(rows(&other).await, rows(&store).await);
 }

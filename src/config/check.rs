@@ -3,7 +3,6 @@
 use super::fault::{Broken, did_you_mean};
 use super::protected::check_protected;
 use super::remote::{check_peer, check_remote};
-use super::url::StoreUrl;
 use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
@@ -19,7 +18,8 @@ use treehold_tree::layer::{Operations, Rule};
 pub(super) fn check(config: &Config) -> Result<(), Broken> {
     check_scope(config)?;
     for (name, store) in &config.stores {
-        StoreUrl::parse(&store.url).map_err(|broken| Broken::new(&["stores", name, "url"], broken.0).with_hint(broken.1))?;
+        let checked = config.registry.check_url(&store.url, &|path| config.store_path(path));
+        checked.map_err(|invalid| Broken::new(&["stores", name, "url"], invalid.message).with_hint(invalid.hint))?;
         sweep_every(&store.sweep_every).map_err(|error| Broken::new(&["stores", name, "sweep_every"], error.message()))?;
     }
     for (name, peer) in &config.peers {
@@ -34,6 +34,9 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     check_routes(config)?;
     check_protected(&config.protected).map_err(|(key, error)| Broken::new(&["protected", key], error.message()))?;
     check_layers(config)?;
+    check_store_name(config, &["sessions", "store"], &config.sessions.store)?;
+    config.sessions.check()?;
+    config.check_memo_mounts()?;
     config.serve.check()
 }
 
@@ -45,12 +48,15 @@ fn check_layers(config: &Config) -> Result<(), Broken> {
     let one_at_least = [("attempts_max", layers.attempts_max), ("running_max", layers.running_max)];
     for (key, count) in one_at_least {
         if count == Some(0) {
-            return Err(Broken::new(&["layers", key], format!("`{key}` is 0, which lets no call through"))
+            return Err(Broken::new(&["layers", key], format!("`{key}` is 0, which would refuse every call"))
                 .with_hint(Some("name at least 1, or leave it out".to_owned())));
         }
     }
     if layers.waiting_max.is_some() && layers.running_max.is_none() {
-        return Err(Broken::new(&["layers", "waiting_max"], "`waiting_max` bounds who waits for `running_max`, which is not set"));
+        return Err(Broken::new(
+            &["layers", "waiting_max"],
+            "`waiting_max` bounds how many calls wait for `running_max`, which is not set",
+        ));
     }
     for (index, rule) in layers.permissions.iter().enumerate() {
         let keys = |key| ["layers", "permissions", &index.to_string(), key].map(str::to_owned);
@@ -60,17 +66,26 @@ fn check_layers(config: &Config) -> Result<(), Broken> {
         Rule::deny(Operations::ALL, &rule.paths).map_err(|error| Broken::under(keys("paths"), error.message()))?;
         for (key, is_empty) in [("operations", rule.operations.is_empty()), ("paths", rule.paths.is_empty())] {
             if is_empty {
-                return Err(Broken::under(keys(key), format!("a rule without `{key}` is about nothing")));
+                return Err(Broken::under(keys(key), format!("a rule without `{key}` applies to nothing")));
             }
         }
+    }
+    for (index, layer) in layers.custom.iter().enumerate() {
+        let keys = ["layers", "custom", &index.to_string()].map(str::to_owned);
+        if !config.registry.layers().any(|known| known == layer.name) {
+            let hint = did_you_mean(&layer.name, config.registry.layers());
+            let hint = hint.or_else(|| config.registry.layers().next().is_none().then(|| "this program has none of its own".to_owned()));
+            let keys = keys.into_iter().chain(["name".to_owned()]);
+            return Err(Broken::under(keys, format!("no layer is named `{}`", layer.name)).with_hint(hint));
+        }
+        config.registry.layer(&layer.name, &layer.settings).map_err(|error| Broken::under(keys, error.message()))?;
     }
     Ok(())
 }
 
 /// Parses a duration such as `30s` or `1m 30s`.
 pub(super) fn duration(text: &str) -> Result<Duration, Error> {
-    some_time(text)
-        .ok_or_else(|| Error::invalid_argument(format!("`{text}` is no time that a call may take; write it as `30s` or `500ms`")))
+    some_time(text).ok_or_else(|| Error::invalid_argument(format!("`{text}` is not a duration for a call; write it as `30s` or `500ms`")))
 }
 
 /// Parses the interval between sweeps; `None` for `never`.
@@ -78,13 +93,18 @@ pub(super) fn sweep_every(text: &str) -> Result<Option<Duration>, Error> {
     if text == "never" {
         return Ok(None);
     }
-    let none = || Error::invalid_argument(format!("`{text}` is no time between two sweeps; write it as `1m` or `30s`, or write `never`"));
+    let none = || {
+        Error::invalid_argument(format!(
+            "`{text}` is not a duration between sweeps; write it as `1m` or `30s`, or write \
+        `never`"
+        ))
+    };
     some_time(text).map(Some).ok_or_else(none)
 }
 
 /// Parses how long events are kept, such as `7d`. A day has 24 hours.
 pub(super) fn kept_for(text: &str) -> Result<Duration, Error> {
-    let none = || Error::invalid_argument(format!("`{text}` is no time to keep events for; write it as `7d` or `12h`"));
+    let none = || Error::invalid_argument(format!("`{text}` is not a duration to keep events for; write it as `7d` or `12h`"));
     parse_age(text).ok().filter(|time| !time.is_zero()).ok_or_else(none)
 }
 
@@ -130,7 +150,7 @@ fn check_routes(config: &Config) -> Result<(), Broken> {
         if route.tier == RouteType::State
             && let Some(other) = state.replace(path)
         {
-            return Err(Broken::new(&["routes", path, "type"], format!("the thread's state stands at `{other}` already"))
+            return Err(Broken::new(&["routes", path, "type"], format!("the thread's state is mounted at `{other}` already"))
                 .with_hint(Some("a thread has one state; write beneath it".to_owned())));
         }
     }
@@ -138,8 +158,8 @@ fn check_routes(config: &Config) -> Result<(), Broken> {
         && !config.routes.is_empty()
         && !seen.contains_key(treehold_core::path::VfsPath::ROOT)
     {
-        return Err(Broken::new(&["routes", path, "type"], format!("the thread's state stands at `{path}`, so nothing stands at `/`"))
-            .with_hint(Some("add `[routes.\"/\"]`".to_owned())));
+        let message = format!("the thread's state is mounted at `{path}`, so nothing is mounted at `/`");
+        return Err(Broken::new(&["routes", path, "type"], message).with_hint(Some("add `[routes.\"/\"]`".to_owned())));
     }
     Ok(())
 }
@@ -227,5 +247,5 @@ fn check_overlay(config: &Config, path: &str, tier: RouteType, overlay: &Overlay
 }
 
 pub(super) fn missing(path: &str, key: &str, example: &str) -> Broken {
-    Broken::new(&["routes", path], format!("the route `{path}` names no `{key}`")).with_hint(Some(format!("write `{key} = \"{example}\"`")))
+    Broken::new(&["routes", path], format!("the route `{path}` has no `{key}`")).with_hint(Some(format!("write `{key} = \"{example}\"`")))
 }

@@ -7,12 +7,10 @@ use async_trait::async_trait;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use treehold_core::error::{Error, Result};
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight,
-};
+use treehold_core::ops::Capabilities;
 use treehold_core::path::VfsPath;
 use treehold_tree::backend::Backend;
+use treehold_tree::forward_backend;
 
 type Open = Box<dyn Fn() -> Result<Arc<dyn Backend>> + Send + Sync>;
 
@@ -64,35 +62,5 @@ impl Backend for Deferred {
         self.tree().map_or_else(|_: Error| Capabilities::new(), |tree| tree.capabilities())
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.tree()?.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.tree()?.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.tree()?.ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.tree()?.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.tree()?.grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.tree()?.search(path, options).await
-    }
-
-    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        self.tree()?.apply(changes, options).await
-    }
-
-    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
-        self.tree()?.review(review).await
-    }
+    forward_backend! { self => self.tree()?; stat, read, ls, glob, grep, search, apply, review }
 }

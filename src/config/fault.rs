@@ -1,6 +1,6 @@
 //! Faults of a configuration: their location, and what was probably intended.
 
-use super::Place;
+use super::ConfigBase;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -73,18 +73,18 @@ impl Broken {
     }
 
     /// Determines the line and column.
-    pub(super) fn locate(self, text: &str, place: &Place) -> ConfigFault {
+    pub(super) fn locate(self, text: &str, base: &ConfigBase) -> ConfigFault {
         let start = spans_of(text, &self.keys).last().map_or(0, |span| span.start);
         let (line, column) = line_and_column(text, start);
-        ConfigFault { file: place.file.clone(), line, column, message: self.message, hint: self.hint }
+        ConfigFault { file: base.file.clone(), line, column, message: self.message, hint: self.hint }
     }
 }
 
 /// Converts an error of the deserializer.
-pub(super) fn of_toml(error: &toml::de::Error, text: &str, place: &Place) -> ConfigFault {
+pub(super) fn of_toml(error: &toml::de::Error, text: &str, base: &ConfigBase) -> ConfigFault {
     let (line, column) = line_and_column(text, error.span().map_or(text.len(), |span| span.start));
     let (message, hint) = explain(error.message());
-    ConfigFault { file: place.file.clone(), line, column, message, hint }
+    ConfigFault { file: base.file.clone(), line, column, message, hint }
 }
 
 /// Returns the error for a file that cannot be read.

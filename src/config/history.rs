@@ -1,21 +1,20 @@
 //! History routes: a checkpoint as a tree, opened by the first call.
 
-use super::open::{OpenFiles, Place, check_fields};
-use super::{Config, HISTORY_AT, HISTORY_THREAD, RouteConfig, Stores};
+use super::open::{OpenFiles, TreeId, check_fields};
+use super::routes::{HISTORY_AT, HISTORY_THREAD};
+use super::{Config, RouteConfig, Stores};
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 use treehold_core::error::{ErrorKind, Result};
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight,
-};
+use treehold_core::ops::{ApplyOptions, Capabilities, Change, Changed, Review, Sight};
 use treehold_core::path::VfsPath;
 use treehold_core::scope::{Scope, Template};
 use treehold_tree::backend::{Backend, StateSnapshot};
 use treehold_tree::checkpoint::{Checkpoint, Checkpointer, HistoryBackend, StoreCheckpointer, with_checkpoint};
+use treehold_tree::forward_backend;
 
 impl Config {
     /// Returns the opener of a history route.
@@ -29,7 +28,7 @@ impl Config {
             let mut scope = scope.clone().with_thread(template.fill(scope)?);
             scope.agent = None;
             scope.validate()?;
-            let place = Place::History(scope.clone(), at.clone());
+            let place = TreeId::History(scope.clone(), at.clone());
             let tree = History { checkpointer: checkpointer.clone(), scope, path: path.clone(), at: at.clone(), opened: OnceCell::new() };
             Ok((place, Arc::new(tree)))
         }))
@@ -85,29 +84,7 @@ impl Backend for History {
         StateSnapshot::default().capabilities()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.tree().await?.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.tree().await?.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.tree().await?.ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.tree().await?.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.tree().await?.grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.tree().await?.search(path, options).await
-    }
+    forward_backend! { self => self.tree().await?; stat, read, ls, glob, grep, search }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         // The past takes no changes, whether or not it can be opened.

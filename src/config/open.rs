@@ -55,7 +55,10 @@ impl Config {
     /// # Errors
     /// As [`Config::workspace`], and [`NotFound`](treehold_core::error::ErrorKind::NotFound) for a store that is not in `stores`.
     pub fn workspace_on(&self, stores: &Stores) -> Result<Workspace> {
-        let mut workspace = Workspace::builder().durability(self.threads.durability).threads_bytes_max(self.threads.memory_bytes_max);
+        let mut workspace = Workspace::builder()
+            .durability(self.threads.durability)
+            .threads_bytes_max(self.threads.memory_bytes_max)
+            .tools(self.registry().tools().clone());
         if self.threads.save {
             workspace = workspace.checkpointer(StoreCheckpointer::new(stores.get(&self.threads.store)?));
             if self.threads.audit {
@@ -75,21 +78,22 @@ impl Config {
                 Ok(if read_only { Arc::new(Layered::new(ReadOnly::new(), tree)) } else { tree })
             })?;
             workspace = match route.tier {
-                RouteType::State => workspace.watched_state(path)?,
+                RouteType::State => workspace.with_state_mount(path)?,
                 // An overlay shows two trees, which no single watch covers.
                 RouteType::Store if route.overlay.is_none() => {
                     let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
                     let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
-                    workspace.watched(path, move |scope| Ok((store.clone(), template.fill(scope)?)))?
+                    workspace.with_change_source(path, move |scope| Ok((store.clone(), template.fill(scope)?)))?
                 }
                 // A checkpoint never changes.
                 RouteType::History => workspace.past(path)?,
                 RouteType::Store | RouteType::Filesystem | RouteType::Remote => {
                     let open = self.opener(path, route, stores)?;
-                    workspace.logged(path, move |scope| open(scope)?.0.log())?
+                    workspace.with_event_log(path, move |scope| open(scope)?.0.log())?
                 }
             };
         }
+        let workspace = self.with_memo(workspace, stores)?;
         Ok(self.layered(workspace)?.build())
     }
 
@@ -132,6 +136,11 @@ impl Config {
         if let Some(text) = &layers.timeout {
             let timeout = Timeout::new(check::duration(text)?);
             workspace = workspace.layer(move |tree, _| Arc::new(Layered::new(timeout.clone(), tree)));
+        }
+        // The first in the file is the outermost.
+        for layer in layers.custom.iter().rev() {
+            let wrap = self.registry.layer(&layer.name, &layer.settings)?;
+            workspace = workspace.layer(move |tree, scope| wrap(tree, scope));
         }
         if !layers.permissions.is_empty() {
             let rules = layers.permissions.iter().map(rule).collect::<Result<Vec<_>>>()?;
@@ -176,7 +185,7 @@ impl Config {
             RouteType::State => Ok(Box::new(|opening| {
                 let mut scope = opening.scope().clone();
                 scope.agent = None;
-                Ok((Place::State(scope), opening.state()))
+                Ok((TreeId::State(scope), opening.state()))
             })),
             RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Remote => {
                 let open = self.opener(path, route, stores)?;
@@ -210,7 +219,7 @@ impl Config {
         Ok(Box::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let namespace = template.fill(scope)?;
-            let place = Place::Rows(name.clone(), namespace.clone());
+            let place = TreeId::Rows(name.clone(), namespace.clone());
             Ok((place, Arc::new(with_indexes(StoreBackend::new(store.clone(), namespace), index.as_ref()))))
         }))
     }
@@ -239,7 +248,7 @@ impl Config {
                 Ok(tree) => Ok(Arc::new(treehold_tree::layer::Protected::new(config.protections(&path, &directory)?, tree))),
                 Err(error) => Err(unopened(&path, error)),
             });
-            Ok((Place::Directory(root), tree))
+            Ok((TreeId::Directory(root), tree))
         }))
     }
 
@@ -283,19 +292,19 @@ pub(super) fn check_fields(
     let Some(field) = fields.find(|field| scope.field(*field).is_none()) else { return Ok(()) };
     let flag = field.name().to_uppercase();
     Err(Error::invalid_argument(format!(
-        "the route `{path}` leads to `{template}` and nobody says which {field} calls; name one by `--{field}`, by `TREEHOLD_{flag}`, or as \
-         `{field}` under `[scope]` of the configuration"
+        "the route `{path}` leads to `{template}`, but no {field} is set; set it with `--{field}`, `TREEHOLD_{flag}`, or `{field}` under \
+            `[scope]` of the configuration"
     )))
 }
 
 /// Opens a route for a scope, independent of the session's state.
-pub(super) type OpenFiles = Box<dyn Fn(&Scope) -> Result<(Place, Arc<dyn Backend>)> + Send + Sync>;
+pub(super) type OpenFiles = Box<dyn Fn(&Scope) -> Result<(TreeId, Arc<dyn Backend>)> + Send + Sync>;
 
-type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(Place, Arc<dyn Backend>)> + Send + Sync>;
+type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(TreeId, Arc<dyn Backend>)> + Send + Sync>;
 
 /// Identifies the tree that a route leads to for a scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Place {
+pub(super) enum TreeId {
     State(Scope),
     /// A namespace, with the name of its store.
     Rows(String, Namespace),
@@ -306,11 +315,11 @@ pub(super) enum Place {
     /// A directory of another server: peer and URL, the thread there, and the actor.
     #[cfg(feature = "remote")]
     Remote(String, Option<String>, Option<String>),
-    /// The changes in these rows, over another place.
-    Overlay(String, Namespace, Box<Place>),
+    /// The changes in these rows, over another tree.
+    Overlay(String, Namespace, Box<TreeId>),
 }
 
-impl Place {
+impl TreeId {
     /// Returns whether it includes the state of a thread, which depends on the session that opened it.
     fn holds_state(&self) -> bool {
         match self {
@@ -320,7 +329,7 @@ impl Place {
         }
     }
 
-    /// Returns the log for its events, or `None` if the place records its own or never changes.
+    /// Returns the log for its events, or `None` if the tree records its own or never changes.
     fn log(&self) -> Result<Option<Namespace>> {
         match self {
             Self::State(_) | Self::History(..) => Ok(None),
@@ -347,17 +356,17 @@ fn with_quota(open: OpenTier, quota: Option<QuotaConfig>) -> OpenTier {
     limits.bytes_max = quota.bytes_max;
     limits.files_max = quota.files_max;
     limits.file_bytes_max = quota.file_bytes_max;
-    let counted: Mutex<Shared<(Place, Option<usize>), dyn Backend>> = Mutex::default();
+    let counted: Mutex<Shared<(TreeId, Option<usize>), dyn Backend>> = Mutex::default();
     Box::new(move |opening| {
         let (place, tree) = open(opening)?;
         // A checkpoint does not count towards the current state, and takes no changes.
-        if opening.checkpoint().is_some() && matches!(place, Place::State(_)) {
+        if opening.checkpoint().is_some() && matches!(place, TreeId::State(_)) {
             return Ok((place, tree));
         }
         let key = (place.clone(), place.holds_state().then(|| opening.state_id()));
         let tree = counted.lock().get_or_insert(key, || {
             let quota = Arc::new(Quota::new(limits, tree));
-            if let Place::State(_) = place {
+            if let TreeId::State(_) = place {
                 opening.recount_on_reload(&quota);
             }
             quota
@@ -389,7 +398,7 @@ fn open_log(file: &Path) -> Result<File> {
             std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
             _ => ErrorKind::Unavailable,
         };
-        let message = "the audit log cannot be opened; look at `layers.audit` in the configuration and at the permissions of its directory";
+        let message = "the audit log cannot be opened; check `layers.audit` in the configuration and the permissions of its directory";
         Error::new(kind, message).with_source(AtHost::new(file).with_cause(error))
     })
 }
@@ -415,22 +424,22 @@ fn is_directory_name(id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Place as ConfigPlace;
+    use super::super::ConfigBase;
     use super::*;
     use treehold_tree::backend::BackendExt;
 
-    /// The quota kept counting what a reload had dropped.
+    /// Regression: the quota still counted content that a reload had dropped.
     #[tokio::test]
     async fn quota_recounts_reloaded_state() {
         let text = "[stores.default]\nurl = \"memory:\"\n[routes.\"/\"]\ntype = \"state\"\nquota = { bytes_max = 10 }";
-        let config = Config::parse(text, &ConfigPlace::new("/etc/agent", "/var/lib/treehold")).expect("a sound configuration");
+        let config = Config::parse(text, &ConfigBase::new("/etc/agent", "/var/lib/treehold")).expect("a sound configuration");
         let workspace = config.workspace().expect("a workspace");
         let session = workspace.session(config.scope()).await.expect("opened");
         session.backend().write("/a", "123456").await.expect("fits");
         session.save().await.expect("saved");
         session.backend().write("/b", "1234").await.expect("fits");
         session.reload().await.expect("as it was saved");
-        session.backend().write("/c", "1234").await.expect("what was dropped takes no room");
+        session.backend().write("/c", "1234").await.expect("discarded changes do not count towards the quota");
         let error = session.backend().write("/d", "1").await.expect_err("one byte too many");
         assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
     }

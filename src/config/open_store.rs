@@ -1,7 +1,7 @@
 //! Opens a store by its URL, without a configuration.
 
-use super::stores::Engine;
-use super::{Config, Place};
+use super::registry::Located;
+use super::{Config, ConfigBase, Registry};
 use std::path::PathBuf;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -66,11 +66,7 @@ impl OpenStoreOptions {
 /// # }
 /// ```
 pub async fn open_store(url: &str, options: &OpenStoreOptions) -> Result<Arc<dyn Store>> {
-    let engine = Engine::named(url, &Config::builtin(&Place::new(&options.directory, &options.directory)))?;
-    if !options.create && engine.path().is_some_and(|path| !path.exists()) {
-        return Err(Error::new(ErrorKind::NotFound, format!("there is no store at `{engine}`; name one that exists")));
-    }
-    engine.open().await
+    Registry::builtin().open_store(url, options).await
 }
 
 /// Returns the file of the SQLite store at a URL, or `None` for another engine.
@@ -78,10 +74,42 @@ pub async fn open_store(url: &str, options: &OpenStoreOptions) -> Result<Arc<dyn
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed URL.
 pub fn sqlite_file(url: &str, options: &OpenStoreOptions) -> Result<Option<PathBuf>> {
-    Ok(Engine::named(url, &Config::builtin(&Place::new(&options.directory, &options.directory)))?.sqlite_file())
+    Registry::builtin().sqlite_file(url, options)
+}
+
+impl Registry {
+    /// Opens a store of any engine of this registry, see [`open_store`].
+    ///
+    /// # Errors
+    /// As [`open_store`].
+    pub async fn open_store(&self, url: &str, options: &OpenStoreOptions) -> Result<Arc<dyn Store>> {
+        let located = self.locate_in(url, options)?;
+        if !options.create && located.path().is_some_and(|path| !path.exists()) {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no store at `{located}`; name one that exists")));
+        }
+        located.open().await
+    }
+
+    /// Returns the file of the SQLite store at a URL, or `None` for another engine.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed URL.
+    pub fn sqlite_file(&self, url: &str, options: &OpenStoreOptions) -> Result<Option<PathBuf>> {
+        Ok(self.locate_in(url, options)?.sqlite_file())
+    }
+
+    /// Finds the store that a URL names, with the paths of some options.
+    pub(super) fn locate_in(&self, url: &str, options: &OpenStoreOptions) -> Result<Located> {
+        self.config(&ConfigBase::new(&options.directory, &options.directory)).locate(url)
+    }
 }
 
 impl Config {
+    /// Finds the store that a URL names.
+    pub(super) fn locate(&self, url: &str) -> Result<Located> {
+        self.registry.locate(url, &|path| self.store_path(path))
+    }
+
     /// Returns the file of the named SQLite store, or `None` for another engine.
     ///
     /// # Errors
@@ -90,7 +118,7 @@ impl Config {
     pub fn sqlite_file(&self, name: &str) -> Result<Option<PathBuf>> {
         self.stores()?.get(name)?;
         let store = self.stores.get(name);
-        Ok(store.map(|store| Engine::named(&store.url, self)).transpose()?.and_then(|engine| engine.sqlite_file()))
+        Ok(store.map(|store| self.locate(&store.url)).transpose()?.and_then(|located| located.sqlite_file()))
     }
 }
 
@@ -102,11 +130,11 @@ mod tests {
     async fn missing_store_is_not_created_if_creation_is_off() {
         let directory = tempfile::tempdir().expect("a directory");
         let options = OpenStoreOptions::new().with_directory(directory.path());
-        let error = open_store("sqlite:a.db", &options.clone().with_create(false)).await.expect_err("it is not there");
+        let error = open_store("sqlite:a.db", &options.clone().with_create(false)).await.expect_err("it does not exist");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 0);
         drop(open_store("sqlite:a.db", &options).await.expect("made"));
-        open_store("sqlite:a.db", &options.with_create(false)).await.expect("it is there now");
+        open_store("sqlite:a.db", &options.with_create(false)).await.expect("it exists now");
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! Overlays in a configuration: changes to a route, kept in rows of a store.
 
-use super::open::{OpenFiles, Place, check_fields};
-use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, OVERLAY_TEMPLATE, OverlayConfig, RouteConfig, Stores};
+use super::open::{OpenFiles, TreeId, check_fields};
+use super::routes::OVERLAY_TEMPLATE;
+use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, OverlayConfig, RouteConfig, Stores};
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
 use treehold_core::path::VfsPathBuf;
@@ -44,7 +45,7 @@ impl Config {
             let (place, lower) = open(scope)?;
             let (namespace, upper) = config.changes(&path, &overlay, &stores, scope)?;
             let store = overlay.store.as_deref().unwrap_or(DEFAULT_STORE).to_owned();
-            Ok((Place::Overlay(store, namespace, Box::new(place)), Arc::new(OverlayBackend::new(lower, Arc::new(upper)))))
+            Ok((TreeId::Overlay(store, namespace, Box::new(place)), Arc::new(OverlayBackend::new(lower, Arc::new(upper)))))
         }))
     }
 

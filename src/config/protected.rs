@@ -1,6 +1,5 @@
 //! Host files that no tree may change: those that govern the trees, and those that make tools run code.
 
-use super::stores::Engine;
 use super::{Config, RouteType};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -33,17 +32,17 @@ impl Config {
     fn governing(&self) -> Vec<(PathBuf, String)> {
         let mut all = self.governing.clone();
         let mut add = |path: PathBuf, reason: &str| all.push((path, reason.to_owned()));
-        if let Some(file) = &self.place.file {
+        if let Some(file) = &self.base.file {
             add(file.clone(), "it is the configuration of this tree");
         }
-        add(self.data.clone(), "the data of this program lies there");
+        add(self.data.clone(), "it holds the data of this program");
         for store in self.stores.values() {
             // The variable may be unset; then there is no path to protect.
-            let Some(path) = Engine::named(&store.url, self).ok().and_then(|engine| engine.path().map(Path::to_owned)) else { continue };
+            let Some(path) = self.locate(&store.url).ok().and_then(|located| located.path().map(Path::to_owned)) else { continue };
             for suffix in ["", "-wal", "-shm", "-journal"] {
                 let mut name = path.clone().into_os_string();
                 name.push(suffix);
-                add(name.into(), "a store lies there");
+                add(name.into(), "it holds a store");
             }
         }
         for peer in self.peers.values() {
@@ -86,7 +85,7 @@ impl Config {
     }
 
     /// Returns what is protected by name.
-    pub(super) fn named_protections(&self, at: &VfsPath) -> Result<Protections> {
+    pub(crate) fn named_protections(&self, at: &VfsPath) -> Result<Protections> {
         Protections::new(at).with_names(&self.protected.also)?.without(&self.protected.except)
     }
 
@@ -101,7 +100,7 @@ impl Config {
             Some(path) => self.filesystem_root(path, scope)?,
             None => None,
         };
-        let root = canonical(&root.unwrap_or_else(|| self.place.directory.clone()));
+        let root = canonical(&root.unwrap_or_else(|| self.base.directory.clone()));
         let hash = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
         let name: String = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let name: String = name.chars().filter(|letter| letter.is_ascii_alphanumeric() || "-_".contains(*letter)).take(40).collect();
@@ -154,7 +153,7 @@ fn canonical(path: &Path) -> PathBuf {
 
 #[cfg(all(test, feature = "filesystem", unix))]
 mod tests {
-    use super::super::Place;
+    use super::super::ConfigBase;
     use super::*;
     use std::fs;
     use std::sync::Arc;
@@ -168,18 +167,18 @@ mod tests {
              false\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \"{}\"\n",
             root.display()
         );
-        let place = Place::new(home.join("etc"), home.join("data")).with_file(home.join("etc/own.toml"));
+        let place = ConfigBase::new(home.join("etc"), home.join("data")).with_file(home.join("etc/own.toml"));
         let mut config = Config::parse(&text, &place).expect("a sound configuration");
         config.add_governing(home.join("data/trusted"), "it says which configuration files are trusted");
         let session = config.workspace().expect("a workspace").session(config.scope()).await.expect("opened");
         session.backend()
     }
 
-    /// With a root inside the data directory, nothing was protected.
+    /// Regression: with a root inside the data directory, nothing was protected.
     #[tokio::test]
     async fn route_inside_governing_files_is_refused_and_route_above_protects_them() {
         let directory = tempfile::tempdir().expect("a directory");
-        let home = directory.path().canonicalize().expect("it is there");
+        let home = directory.path().canonicalize().expect("it exists");
         for made in ["data/trusted/deep", "data/rows/sub", "data/db", "data/work", "etc", "link-to"] {
             fs::create_dir_all(home.join(made)).expect("made");
         }
@@ -193,7 +192,7 @@ mod tests {
                 tree.read_text("/w/x").await.err(),
                 tree.ls(&VfsPath::parse("/w").expect("a path"), &Default::default()).await.err(),
             ] {
-                let error = tried.expect("nothing is reached");
+                let error = tried.expect("every operation is refused");
                 assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{refused}: {error}");
                 assert!(error.message().contains("the directory of the route `/w` may not be mounted"), "{error}");
             }
@@ -208,26 +207,26 @@ mod tests {
                 let error = tree.write(&format!("/w/{at}"), "x").await.expect_err(at);
                 assert!(error.message().contains("cannot be changed through this tree"), "{root} {at}: {error}");
             }
-            tree.write("/w/free", "x").await.expect("beside it");
+            tree.write("/w/free", "x").await.expect("the path is not protected");
         }
         routed(&home, &home.join("data/work")).await.write("/w/x", "x").await.expect("nothing is kept there");
     }
 
-    /// The data was ignored, and a directory above it could be moved.
+    /// Regression: the data was ignored, and a directory above it could be moved.
     #[tokio::test]
     async fn directories_above_unnameable_data_are_protected() {
         use std::os::unix::ffi::OsStrExt as _;
         let directory = tempfile::tempdir().expect("a directory");
-        let home = directory.path().canonicalize().expect("it is there");
+        let home = directory.path().canonicalize().expect("it exists");
         let inner = home.join("a/b").join(std::ffi::OsStr::from_bytes(b"\xff"));
         fs::create_dir_all(inner.join("data/trusted")).expect("made");
         let text = format!("[threads]\nsave = false\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \"{}\"\n", home.display());
-        let config = Config::parse(&text, &Place::new(&home, inner.join("data"))).expect("a sound configuration");
+        let config = Config::parse(&text, &ConfigBase::new(&home, inner.join("data"))).expect("a sound configuration");
         let tree = config.workspace().expect("a workspace").session(config.scope()).await.expect("opened").backend();
         for above in ["/w/a", "/w/a/b"] {
             tree.rename(above, "/w/moved").await.expect_err(above);
             tree.delete_all(above).await.expect_err(above);
         }
-        tree.write("/w/a/b/free", "x").await.expect("beside it");
+        tree.write("/w/a/b/free", "x").await.expect("the path is not protected");
     }
 }

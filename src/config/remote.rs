@@ -80,7 +80,7 @@ pub(super) fn check_remote(config: &Config, path: &str, route: &RouteConfig) -> 
         Template::parse(thread).map_err(|error| broken("thread", error.message()))?;
     }
     if route.serve_stale.is_some() && route.cache_bytes_max.is_none() {
-        return Err(broken("serve_stale", "`serve_stale` serves what is kept, and nothing is")
+        return Err(broken("serve_stale", "`serve_stale` serves cached content, and nothing is cached")
             .with_hint(Some("set `cache_bytes_max` too".to_owned())));
     }
     if route.cache_bytes_max == Some(0) {
@@ -102,7 +102,7 @@ impl<'a> TokenPlace<'a> {
         match text.split_once(':') {
             Some(("env", variable)) if !variable.is_empty() => Ok(Self::Variable(variable)),
             Some(("file", file)) if !file.is_empty() => Ok(Self::File(file)),
-            _ => Err(Error::invalid_argument("a token does not stand in the configuration; write `env:VARIABLE` or `file:PATH`")),
+            _ => Err(Error::invalid_argument("a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`")),
         }
     }
 }
@@ -130,11 +130,12 @@ impl Config {
 mod opened {
     use super::{RemoteUrl, TokenPlace};
     use crate::config::deferred::Deferred;
-    use crate::config::open::{OpenFiles, Place, check_fields};
+    use crate::config::open::{OpenFiles, TreeId, check_fields};
     use crate::config::{Config, PeerConfig, RouteConfig};
     use parking_lot::Mutex;
     use std::sync::Arc;
     use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+    use treehold_core::escape::{escape_bytes, is_unreserved};
     use treehold_core::scope::Template;
     use treehold_core::shared::Shared;
     use treehold_remote::{RemoteBackend, RemoteOptions};
@@ -160,7 +161,7 @@ mod opened {
                 options.with_file_bytes_max(file_bytes_max)
             });
             let (config, path) = (self.clone(), path.to_owned());
-            let opened: Mutex<Shared<Place, dyn Backend>> = Mutex::default();
+            let opened: Mutex<Shared<TreeId, dyn Backend>> = Mutex::default();
             Ok(Box::new(move |scope| {
                 let thread = match &template {
                     Some(template) => {
@@ -171,7 +172,7 @@ mod opened {
                 };
                 let actor = scope.agent.clone();
                 // The actor is sent to the server, so clients are not shared between actors.
-                let place = Place::Remote(format!("{}\n{url}", named.as_deref().unwrap_or_default()), thread.clone(), actor.clone());
+                let place = TreeId::Remote(format!("{}\n{url}", named.as_deref().unwrap_or_default()), thread.clone(), actor.clone());
                 let open = {
                     let (config, peer, url, path, cache) = (config.clone(), peer.clone(), url.clone(), path.clone(), cache.clone());
                     move || config.client(&peer, &url, thread.clone(), actor.clone(), cache.clone()).map_err(|error| unopened(&path, error))
@@ -214,13 +215,13 @@ mod opened {
                 TokenPlace::File(file) => {
                     let file = self.resolve(file);
                     std::fs::read_to_string(&file).map_err(|error| {
-                        let message = "the file of the peer's token cannot be read; look at `token` of the peer";
+                        let message = "the file of the peer's token cannot be read; check `token` of the peer";
                         Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(&file).with_cause(error))
                     })?
                 }
             };
             match token.trim() {
-                "" => Err(Error::invalid_argument("the token of the peer is empty; leave `token` out where none is asked for")),
+                "" => Err(Error::invalid_argument("the token of the peer is empty; leave `token` out if none is required")),
                 token => Ok(token.to_owned()),
             }
         }
@@ -241,13 +242,7 @@ mod opened {
         let mut whole = url.trim_end_matches('/').to_owned();
         for segment in segments {
             whole.push('/');
-            for byte in segment.bytes() {
-                match byte {
-                    b'-' | b'.' | b'_' | b'~' => whole.push(byte.into()),
-                    _ if byte.is_ascii_alphanumeric() => whole.push(byte.into()),
-                    _ => whole.push_str(&format!("%{byte:02X}")),
-                }
-            }
+            whole.push_str(&escape_bytes(segment.as_bytes(), is_unreserved));
         }
         whole
     }
@@ -257,13 +252,13 @@ mod opened {
 mod tests {
     use super::*;
     #[cfg(feature = "remote")]
-    use crate::config::Place;
+    use crate::config::ConfigBase;
     #[cfg(feature = "remote")]
     use treehold_tree::backend::BackendExt;
 
     #[cfg(feature = "remote")]
     fn parse(text: &str) -> Result<Config, String> {
-        Config::parse(text, &Place::new("/etc/agent", "/var/lib/treehold")).map_err(|fault| fault.to_string())
+        Config::parse(text, &ConfigBase::new("/etc/agent", "/var/lib/treehold")).map_err(|fault| fault.to_string())
     }
 
     #[test]
@@ -305,11 +300,11 @@ mod tests {
             (route("agent://zed/w"), "configuration:3:7: no peer is named `zed`; add `[peers.zed]` with its `url`"),
             (
                 "[routes.\"/p\"]\ntype = \"remote\"\n".to_owned(),
-                "configuration:1:9: the route `/p` names no `url`; write `url = \"agent://PEER/PATH\"`",
+                "configuration:1:9: the route `/p` has no `url`; write `url = \"agent://PEER/PATH\"`",
             ),
             (
                 "[peers.ada]\nurl = \"https://h\"\ntoken = \"s3cret-s3cret-s3cret\"\n".to_owned(),
-                "configuration:3:9: a token does not stand in the configuration; write `env:VARIABLE` or `file:PATH`",
+                "configuration:3:9: a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`",
             ),
             (
                 route("http://example.org"),
@@ -317,7 +312,7 @@ mod tests {
             ),
             (
                 format!("{}serve_stale = true\n", route("http://127.0.0.1")),
-                "configuration:4:15: `serve_stale` serves what is kept, and nothing is; set `cache_bytes_max` too",
+                "configuration:4:15: `serve_stale` serves cached content, and nothing is cached; set `cache_bytes_max` too",
             ),
         ] {
             assert_eq!(parse(&text).expect_err(fault), fault);
@@ -344,7 +339,7 @@ mod tests {
         let text = "[stores.default]\nurl = \"memory:\"\n[peers.ada]\nurl = \"https://ada.invalid/w\"\ntoken = \"file:token\"\n\
                     [routes.\"/p\"]\ntype = \"remote\"\nurl = \"agent://ada/x y\"\nthread = \"{user}\"\ncache_bytes_max = 1000\n\
                     [routes.\"/q\"]\ntype = \"remote\"\nurl = \"agent://ada\"\n";
-        let config = Config::parse(text, &Place::new(directory.path(), directory.path())).expect("a sound configuration");
+        let config = Config::parse(text, &ConfigBase::new(directory.path(), directory.path())).expect("a sound configuration");
         let session = config.workspace().expect("a workspace").session(config.scope()).await.expect("opened");
         let shown = session.backend().to_string();
         assert!(shown.contains("/p => Cached(Remote(https://ada.invalid/w/x y))"), "{shown}");
@@ -354,7 +349,7 @@ mod tests {
         let workspace = config.workspace().expect("a workspace");
         let session = workspace.session(config.scope()).await.expect("the other routes work");
         let error = session.backend().exists("/q/a").await.expect_err("without a token").to_string();
-        assert_eq!(error, "the route `/q` cannot be opened: the file of the peer's token cannot be read; look at `token` of the peer");
+        assert_eq!(error, "the route `/q` cannot be opened: the file of the peer's token cannot be read; check `token` of the peer");
         assert!(!error.contains(&directory.path().display().to_string()), "{error}");
     }
 }

@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for Written {
         let mut kinds = Vec::new();
         while let Some(text) = list.next_element::<String>()? {
             if text == NONE {
-                return Err(serde::de::Error::custom("`none` stands alone: write `index = \"none\"`, or leave it out of the list"));
+                return Err(serde::de::Error::custom("`none` cannot be combined: write `index = \"none\"`, or leave it out of the list"));
             }
             kinds.push(kind(&text)?);
         }

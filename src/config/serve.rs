@@ -128,8 +128,8 @@ impl ServeConfig {
         ];
         for (key, count) in counts {
             if count == 0 {
-                let message = format!("`{key}` is 0, which lets nothing through");
-                return Err(Broken::new(&["serve", key], message).with_hint(Some("name at least 1".to_owned())));
+                let message = format!("`{key}` is 0, which would refuse every client");
+                return Err(Broken::new(&["serve", key], message).with_hint(Some("set at least 1".to_owned())));
             }
         }
         let times = [
@@ -147,6 +147,6 @@ impl ServeConfig {
 }
 
 fn waited_for(text: &str) -> Result<Duration> {
-    let none = || Error::invalid_argument(format!("`{text}` is no time to wait for a client; write it as `30s` or `2m`"));
+    let none = || Error::invalid_argument(format!("`{text}` is not a duration to wait for a client; write it as `30s` or `2m`"));
     some_time(text).ok_or_else(none)
 }

@@ -66,7 +66,7 @@ impl Config {
     ///
     /// Written out with their tables, they parse to the same configuration.
     pub fn settings(&self) -> Vec<Setting> {
-        let table = toml::Table::try_from(self).expect("a configuration is a table of plain values");
+        let table = toml::Table::try_from(self).expect("a configuration always serializes");
         let mut settings = Vec::new();
         self.flatten(&table, &mut Vec::new(), &mut settings);
         settings
@@ -92,7 +92,7 @@ impl Config {
             return Origin::Caller { name: name.clone() };
         }
         match fault::line_of(&self.text, keys) {
-            Some(line) => Origin::File { file: self.place.file.clone().unwrap_or_else(|| "configuration".into()), line },
+            Some(line) => Origin::File { file: self.base.file.clone().unwrap_or_else(|| "configuration".into()), line },
             None => Origin::Default,
         }
     }

@@ -1,25 +1,21 @@
 //! The stores of a configuration, each opened on first use.
 
-use super::migrate_store::former_file;
-#[cfg(any(feature = "sled", feature = "sqlite"))]
-use super::once::open_once;
-use super::once_server::open_server_once;
-use super::url::{StoreUrl, from_variable, without_password};
+use super::registry::Located;
 use super::{Config, StoreConfig, check};
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Mutex;
-use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
 use treehold_store::migrate::COMMAND;
 use treehold_store::{
-    Batch, Item, ItemPart, LentRows, MemoryStore, Namespace, NamespacePage, NamespacesOptions, OldLayout, Scan, ScanOptions, Store,
-    StoreCapabilities, StoreDescription, StoreStats, Sweeper, SweeperOptions, Watch,
+    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, RowsSnapshot, Scan, ScanOptions, SnapshotRows, Store,
+    StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Sweeper, SweeperOptions, Watch,
 };
 
 /// The stores of a configuration by name. Clones share the open stores.
@@ -56,24 +52,13 @@ impl Stores {
     }
 }
 
-/// An engine and its location.
-#[derive(Clone)]
-pub(super) enum Engine {
-    Memory,
-    Sled(PathBuf),
-    Sqlite(PathBuf),
-    Postgres(String),
-    Mysql(String),
-    Redis(String),
-}
-
 /// A store that is opened by its first call. If opening fails, that call fails and the next one tries again.
 #[derive(Clone)]
 struct LazyStore(Arc<Lazy>);
 
 struct Lazy {
     name: String,
-    engine: Engine,
+    located: Located,
     store: OnceLock<Arc<dyn Store>>,
     /// The interval between sweeps.
     sweep_every: Option<Duration>,
@@ -84,10 +69,10 @@ struct Lazy {
 
 impl LazyStore {
     fn new(name: &str, store: &StoreConfig, config: &Config) -> Result<Self> {
-        let engine = Engine::named(&store.url, config)?;
+        let located = config.locate(&store.url)?;
         let sweep_every = check::sweep_every(&store.sweep_every)?;
         let (name, opening) = (name.to_owned(), Mutex::default());
-        let lazy = Lazy { name, engine, store: OnceLock::new(), sweep_every, sweeper: OnceLock::new(), opening };
+        let lazy = Lazy { name, located, store: OnceLock::new(), sweep_every, sweeper: OnceLock::new(), opening };
         Ok(Self(Arc::new(lazy)))
     }
 
@@ -100,8 +85,8 @@ impl LazyStore {
         let lazy = self.0.clone();
         tokio::spawn(async move { lazy.open().await })
             .await
-            .map_err(|error| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(error))??;
-        self.0.store.get().ok_or_else(|| Error::new(ErrorKind::Internal, "a store that was opened is not there"))
+            .map_err(|error| Error::new(ErrorKind::Internal, "opening a store was interrupted").with_source(error))??;
+        self.0.store.get().ok_or_else(|| Error::new(ErrorKind::Internal, "a store that was opened is missing"))
     }
 }
 
@@ -111,7 +96,7 @@ impl Lazy {
         if self.store.get().is_some() {
             return Ok(());
         }
-        let store = self.engine.open().await.map_err(|error| {
+        let store = self.located.open().await.map_err(|error| {
             // Name the store in the command that the message suggests.
             let reason = error.message().replace(COMMAND, &format!("`treehold store migrate {}`", self.name));
             let message = format!("the store `{}` cannot be opened: {reason}", self.name);
@@ -138,193 +123,22 @@ impl Lazy {
     }
 }
 
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory:"),
-            Self::Sled(directory) => write!(f, "sled:{}", directory.display()),
-            Self::Sqlite(file) => write!(f, "sqlite:{}", file.display()),
-            Self::Postgres(url) | Self::Mysql(url) | Self::Redis(url) => f.write_str(&without_password(url)),
-        }
-    }
-}
-
-impl fmt::Debug for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Engine({self})")
-    }
-}
-
-impl Engine {
-    /// Returns the engine that a URL names.
-    pub(super) fn named(url: &str, config: &Config) -> Result<Self> {
-        let parse = |url| StoreUrl::parse(url).map_err(|(message, _)| Error::invalid_argument(message));
-        Ok(match parse(url)? {
-            StoreUrl::Memory => Self::Memory,
-            StoreUrl::Sled(directory) => Self::Sled(config.store_path(directory)),
-            StoreUrl::Sqlite(file) => Self::Sqlite(config.store_path(file)),
-            StoreUrl::Postgres(url) => Self::Postgres(url.to_owned()),
-            StoreUrl::Mysql(url) => Self::Mysql(url.to_owned()),
-            StoreUrl::Redis(url) => Self::Redis(url.to_owned()),
-            StoreUrl::Variable(variable) => {
-                let url = from_variable(variable)?;
-                if url.starts_with("env:") {
-                    return Err(Error::invalid_argument(format!(
-                        "the variable `{variable}` names another one; put the URL itself into it"
-                    )));
-                }
-                Self::named(&url, config)?
-            }
-        })
-    }
-
-    /// Returns the path of an embedded store.
-    pub(super) fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Sled(path) | Self::Sqlite(path) => Some(path),
-            Self::Memory | Self::Postgres(_) | Self::Mysql(_) | Self::Redis(_) => None,
-        }
-    }
-
-    /// Returns the file of a SQLite store.
-    pub(super) fn sqlite_file(self) -> Option<PathBuf> {
-        if let Self::Sqlite(file) = self { Some(file) } else { None }
-    }
-
-    pub(super) async fn open(&self) -> Result<Arc<dyn Store>> {
-        match self {
-            Self::Memory => Ok(Arc::new(MemoryStore::new())),
-            Self::Sled(directory) => blocking(directory, open_sled).await,
-            Self::Sqlite(file) => {
-                if let Some(former) = former_file(file) {
-                    let error = OldLayout::error(Some(Box::new(AtHost::new(&former))));
-                    let message = format!("its former default file, `stratafs.db`, has to be taken over; run {COMMAND}");
-                    return Err(error.with_message(message));
-                }
-                blocking(file, open_sqlite).await
-            }
-            Self::Postgres(url) => open_server_once(url, open_postgres(url)).await,
-            Self::Mysql(url) => open_server_once(url, open_mysql(url)).await,
-            Self::Redis(url) => open_server_once(url, open_redis(url)).await,
-        }
-    }
-
-    /// Returns the capabilities of the engine's stores, without opening one.
-    fn capabilities(&self) -> StoreCapabilities {
-        match self {
-            Self::Memory => MemoryStore::offers(),
-            #[cfg(feature = "sled")]
-            Self::Sled(_) => treehold_sled::SledStore::offers(),
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(_) => treehold_sqlite::SqliteStore::offers(),
-            #[cfg(feature = "mysql")]
-            Self::Mysql(_) => treehold_mysql::MysqlStore::offers(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => treehold_postgres::PostgresStore::offers(),
-            #[cfg(feature = "redis")]
-            Self::Redis(_) => treehold_redis::RedisStore::offers(),
-            // An engine that is not built in cannot be opened and has no capabilities.
-            #[allow(unreachable_patterns, reason = "there is nothing else where all engines are built in")]
-            _ => StoreCapabilities::new(Durability::None),
-        }
-    }
-}
-
-/// Opens a blocking engine on a blocking thread.
-async fn blocking(path: &Path, open: fn(&Path) -> Result<Arc<dyn Store>>) -> Result<Arc<dyn Store>> {
-    let path = path.to_owned();
-    tokio::task::spawn_blocking(move || open(&path))
-        .await
-        .map_err(|error| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(error))?
-}
-
-#[cfg(feature = "postgres")]
-async fn open_postgres(url: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(treehold_postgres::PostgresStore::open(url).await?))
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn open_postgres(_url: &str) -> Result<Arc<dyn Store>> {
-    Err(built_without("postgres"))
-}
-
-#[cfg(feature = "mysql")]
-async fn open_mysql(url: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(treehold_mysql::MysqlStore::open(url).await?))
-}
-
-#[cfg(not(feature = "mysql"))]
-async fn open_mysql(_url: &str) -> Result<Arc<dyn Store>> {
-    Err(built_without("mysql"))
-}
-
-#[cfg(feature = "redis")]
-async fn open_redis(url: &str) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(treehold_redis::RedisStore::open(url).await?))
-}
-
-#[cfg(not(feature = "redis"))]
-async fn open_redis(_url: &str) -> Result<Arc<dyn Store>> {
-    Err(built_without("redis"))
-}
-
-#[allow(dead_code, reason = "there is nothing to say where all engines are built in")]
-pub(super) fn built_without(feature: &str) -> Error {
-    Error::unsupported(format!("this program was built without `{feature}`; build it with that feature or name another engine"))
-}
-
-#[cfg(feature = "sqlite")]
-fn open_sqlite(file: &Path) -> Result<Arc<dyn Store>> {
-    create_parent(file)?;
-    open_once(file, file, |file| Ok(Arc::new(treehold_sqlite::SqliteStore::open(file)?)))
-}
-
-#[cfg(not(feature = "sqlite"))]
-fn open_sqlite(_file: &Path) -> Result<Arc<dyn Store>> {
-    Err(built_without("sqlite"))
-}
-
-#[cfg(feature = "sled")]
-fn open_sled(directory: &Path) -> Result<Arc<dyn Store>> {
-    create_parent(directory)?;
-    open_once(directory, &directory.join("db"), |directory| Ok(Arc::new(treehold_sled::SledStore::open(directory)?)))
-}
-
-#[cfg(not(feature = "sled"))]
-fn open_sled(_directory: &Path) -> Result<Arc<dyn Store>> {
-    Err(built_without("sled"))
-}
-
-/// Creates the parent directory of a store for its owner only. An existing directory is left as it is.
-#[cfg(any(feature = "sled", feature = "sqlite"))]
-pub(super) fn create_parent(path: &Path) -> Result<()> {
-    let Some(parent) = path.parent().filter(|parent| !parent.exists()) else { return Ok(()) };
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(parent).map_err(|error| {
-        let kind = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-            _ => ErrorKind::Unavailable,
-        };
-        let message = "the directory it stands in cannot be made; change the permissions above it or name another place";
-        Error::new(kind, message).with_source(AtHost::new(parent).with_cause(error))
-    })
-}
-
 impl fmt::Display for LazyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.store.get() {
             Some(store) => store.fmt(f),
-            None => self.0.engine.fmt(f),
+            None => self.0.located.fmt(f),
         }
     }
 }
 
 impl fmt::Debug for LazyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LazyStore").field("name", &self.0.name).field("engine", &self.0.engine).field("store", &self.0.store.get()).finish()
+        f.debug_struct("LazyStore")
+            .field("name", &self.0.name)
+            .field("located", &self.0.located)
+            .field("store", &self.0.store.get())
+            .finish()
     }
 }
 
@@ -332,7 +146,11 @@ impl fmt::Debug for LazyStore {
 impl Store for LazyStore {
     /// Returns the capabilities of the store if it is open, otherwise those of its engine. Opens nothing.
     fn capabilities(&self) -> StoreCapabilities {
-        self.0.store.get().map_or_else(|| self.0.engine.capabilities(), |store| store.capabilities())
+        self.0.store.get().map_or_else(|| self.0.located.location.capabilities(), |store| store.capabilities())
+    }
+
+    fn extensions(&self) -> StoreExtensions<'_> {
+        StoreExtensions::new().with_maintenance(self).with_snapshot_rows(self).with_filtered_scan(self)
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
@@ -351,10 +169,6 @@ impl Store for LazyStore {
         self.opened().await?.scan(namespace, options).await
     }
 
-    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        self.opened().await?.lend(namespace).await
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.opened().await?.namespaces(options).await
     }
@@ -367,12 +181,29 @@ impl Store for LazyStore {
         self.opened().await?.current_version().await
     }
 
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        self.opened().await?.sweep(limit).await
-    }
-
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         self.opened().await?.watch(namespace).await
+    }
+}
+
+#[async_trait]
+impl SnapshotRows for LazyStore {
+    async fn snapshot_rows(&self, namespace: &Namespace) -> Result<Option<Arc<dyn RowsSnapshot>>> {
+        self.opened().await?.snapshot_rows(namespace).await
+    }
+}
+
+#[async_trait]
+impl FilteredScan for LazyStore {
+    async fn scan_holding(&self, namespace: &Namespace, options: ScanOptions, text: &Bytes) -> Result<Scan> {
+        self.opened().await?.scan_holding(namespace, options, text).await
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for LazyStore {
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        self.opened().await?.sweep(limit).await
     }
 
     async fn describe(&self) -> Result<StoreDescription> {
@@ -390,15 +221,16 @@ impl Store for LazyStore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Place;
+    use super::super::ConfigBase;
     use super::*;
+    use std::path::Path;
 
     fn stores(directory: &Path, text: &str) -> Stores {
-        let config = Config::parse(text, &Place::new(directory, directory)).expect("a sound configuration");
+        let config = Config::parse(text, &ConfigBase::new(directory, directory)).expect("a sound configuration");
         config.stores().expect("stores")
     }
 
-    /// Reading the capabilities opened the store and created its file.
+    /// Regression: reading the capabilities opened the store and created its file.
     #[cfg(all(feature = "sled", feature = "sqlite"))]
     #[tokio::test]
     async fn reading_capabilities_opens_nothing() {
@@ -408,7 +240,7 @@ mod tests {
         for (name, store) in stores.iter() {
             let offered = store.capabilities();
             assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 0, "{name}");
-            let opened = lazy(directory.path(), text, name).0.engine.open().await.expect("opened");
+            let opened = lazy(directory.path(), text, name).0.located.open().await.expect("opened");
             assert_eq!(offered, opened.capabilities(), "{name}");
             drop(opened);
             for made in ["a", "b"] {
@@ -419,11 +251,11 @@ mod tests {
 
     #[cfg(all(feature = "sled", feature = "sqlite"))]
     fn lazy(directory: &Path, text: &str, name: &str) -> LazyStore {
-        let config = Config::parse(text, &Place::new(directory, directory)).expect("a sound configuration");
+        let config = Config::parse(text, &ConfigBase::new(directory, directory)).expect("a sound configuration");
         LazyStore::new(name, &config.stores[name], &config).expect("a url")
     }
 
-    /// The message, which a model may read, contained the host path.
+    /// Regression: the message, which a model may read, contained the host path.
     #[cfg(all(feature = "sled", feature = "sqlite"))]
     #[tokio::test]
     async fn open_error_names_the_store_and_not_its_host_path() {
@@ -442,5 +274,63 @@ mod tests {
             assert!(causes.any(|cause| cause.to_string().contains(&host)), "{name}: {error:?}");
             assert!(error.is_without_effect());
         }
+    }
+
+    #[cfg(all(feature = "sled", feature = "sqlite"))]
+    #[tokio::test]
+    async fn names_of_one_location_share_a_store_that_reopens_after_close() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let real = directory.path().join("real");
+        std::fs::create_dir(&real).expect("made");
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(&real, directory.path().join("link")).expect("linked");
+        let link = if cfg!(unix) { "link" } else { "real" };
+        for place in ["sled:{}/tree", "sqlite:{}/store.db"] {
+            let [one, two, three] = ["real", link, "real/../real"].map(|at| place.replace("{}", at));
+            let text = format!("[stores.default]\nurl = \"{one}\"\n[stores.two]\nurl = \"{two}\"\n[stores.three]\nurl = \"{three}\"");
+            let config = Config::parse(&text, &ConfigBase::new(directory.path(), directory.path())).expect("a sound configuration");
+            let namespace = Namespace::new(["a"]).expect("plain");
+            for round in 0..2 {
+                // Two sets of stores, as separate parts of a program would open them.
+                let sets = [config.stores().expect("stores"), config.stores().expect("stores")];
+                let all: Vec<(String, Arc<dyn Store>)> = sets
+                    .iter()
+                    .flat_map(|set| set.iter().map(|(name, store)| (name.to_owned(), store.clone())).collect::<Vec<_>>())
+                    .collect();
+                let puts = all.iter().zip(0..).map(|((name, store), number)| {
+                    let batch = Batch::new().put(&namespace, format!("{round} {number}"), name.clone());
+                    let store = store.clone();
+                    async move { store.commit(batch).await }
+                });
+                let committed = futures::future::try_join_all(puts.collect::<Vec<_>>()).await;
+                committed.unwrap_or_else(|error| panic!("{place} in round {round}: {error:?}"));
+                for (name, store) in &all {
+                    let scan = store.scan(&namespace, Default::default()).await.expect("read");
+                    assert_eq!(scan.entries.len(), (round + 1) * all.len(), "`{name}` of {place}");
+                }
+            }
+        }
+    }
+
+    #[cfg(all(unix, feature = "sqlite"))]
+    #[tokio::test]
+    async fn store_is_reopened_after_its_file_is_replaced() {
+        use crate::config::{OpenStoreOptions, open_store};
+
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = OpenStoreOptions::new().with_directory(directory.path());
+        let namespace = Namespace::new(["a"]).expect("plain");
+        let put = || Batch::new().put(&namespace, "k", "v");
+        let before = open_store("sqlite:store.db", &options).await.expect("opened");
+        before.commit(put()).await.expect("committed");
+        std::fs::create_dir(directory.path().join("aside")).expect("made");
+        for suffix in ["", "-wal", "-shm"] {
+            let name = format!("store.db{suffix}");
+            std::fs::rename(directory.path().join(&name), directory.path().join("aside").join(&name)).expect("moved");
+        }
+        let after = open_store("sqlite:store.db", &options).await.expect("opened");
+        assert!(after.get(&namespace, "k").await.expect("read").is_none(), "it is a new store");
+        after.commit(put()).await.expect("committed");
+        assert_eq!(before.commit(put()).await.expect_err("its file is elsewhere").kind(), ErrorKind::Unavailable);
     }
 }

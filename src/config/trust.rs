@@ -153,7 +153,7 @@ fn hash(file: &Path, content: &[u8]) -> String {
 }
 
 fn unusable(doing: &str, directory: &Path, cause: std::io::Error) -> Error {
-    let message = format!("the list of trusted configuration files cannot be {doing}; look at `trusted` in the data directory");
+    let message = format!("the list of trusted configuration files cannot be {doing}; check `trusted` in the data directory");
     Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(directory).with_cause(cause))
 }
 
@@ -172,9 +172,9 @@ mod tests {
         assert_eq!(book.of(&file, b"b").expect("read"), Trust::Changed);
         assert_eq!(book.of(&other, b"a").expect("read"), Trust::Unknown, "the same text elsewhere is another file");
         book.trust(&file, b"b").expect("kept");
-        assert_eq!(book.of(&file, b"a").expect("read"), Trust::Changed, "only what was trusted last");
+        assert_eq!(book.of(&file, b"a").expect("read"), Trust::Changed, "only the content that was trusted last is trusted");
         assert_eq!(book.list().expect("read").len(), 1);
-        assert!(book.revoke(&file).expect("taken back") && !book.revoke(&file).expect("nothing left"));
+        assert!(book.revoke(&file).expect("the trust is revoked") && !book.revoke(&file).expect("nothing left"));
         assert_eq!(book.of(&file, b"b").expect("read"), Trust::Unknown);
     }
 }

@@ -14,7 +14,7 @@ fn of(checkpointer: impl Checkpointer + 'static) -> Fresh<dyn Checkpointer> {
     Fresh::new(Arc::new(checkpointer) as Arc<dyn Checkpointer>)
 }
 
-/// A clock that goes by some microseconds each time it is asked: none, or back.
+/// A clock that changes by some microseconds at each reading: by none, or backwards.
 fn clock(step: i64) -> Clock {
     let now = AtomicI64::new(Timestamp::now().as_microsecond());
     Clock::from_fn(move || Timestamp::from_microsecond(now.fetch_add(step, Ordering::Relaxed)).unwrap())

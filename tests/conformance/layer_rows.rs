@@ -1,4 +1,4 @@
-//! Every layer around the state tier, a tree like any other: one row each.
+//! Every layer around the state tier and around rows of a store: one row each.
 
 use crate::layer_trees;
 use std::sync::Arc;
@@ -9,16 +9,24 @@ use treehold::conformance::backend::Tree;
 use treehold::layer::{EmbeddedKind, Embedder, VectorRecall};
 
 backend_conformance!(layer_audit, layer_trees::layer_audit);
+backend_conformance!(layer_audit_rows, layer_trees::layer_audit_rows);
 backend_conformance!(layer_limit, layer_trees::layer_limit);
+backend_conformance!(layer_limit_rows, layer_trees::layer_limit_rows);
 backend_conformance!(layer_permissions, layer_trees::layer_permissions);
+backend_conformance!(layer_permissions_rows, layer_trees::layer_permissions_rows);
 backend_conformance!(layer_protected, layer_trees::layer_protected);
+backend_conformance!(layer_protected_rows, layer_trees::layer_protected_rows);
 backend_conformance!(layer_quota, layer_trees::layer_quota);
+backend_conformance!(layer_quota_rows, layer_trees::layer_quota_rows);
 backend_conformance!(layer_retry, layer_trees::layer_retry);
+backend_conformance!(layer_retry_rows, layer_trees::layer_retry_rows);
 backend_conformance!(layer_timeout, layer_trees::layer_timeout);
+backend_conformance!(layer_timeout_rows, layer_trees::layer_timeout_rows);
 backend_conformance!(layer_stack, layer_trees::layer_stack);
+backend_conformance!(layer_stack_rows, layer_trees::layer_stack_rows);
 backend_conformance!(layer_vector_recall, layer_vector_recall);
 
-/// A model to which nothing means anything, so that words alone rank.
+/// An embedding model that finds no similarity, so that only words rank.
 #[derive(Debug)]
 struct Meaningless;
 

@@ -1,4 +1,4 @@
-//! The trees of other servers, each a real one on the loopback device, and what is kept of them: one row each.
+//! Trees of other servers, each a real server on the loopback device, with and without a cache: one row each.
 
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -34,7 +34,7 @@ async fn far(workspace: Workspace, base: &str) -> (oneshot::Sender<()>, RemoteBa
     (stop, remote)
 }
 
-/// The state of a thread that is kept in memory.
+/// The state of a thread that is never saved.
 async fn remote() -> Fresh<Tree> {
     let (far, remote) = far(Workspace::builder().build(), "/").await;
     Tree::new(remote).fresh().keeping(far)
@@ -54,7 +54,7 @@ async fn remote_store() -> Fresh<Tree> {
     Tree::new(remote).fresh().keeping(far)
 }
 
-/// A directory that is not there until the first write, with files beside it.
+/// A directory that does not exist until the first write, with files beside it.
 async fn remote_beneath() -> Fresh<Tree> {
     let tree = StateBackend::new();
     tree.write("/beside/a.md", "unseen\n").await.unwrap();
@@ -67,7 +67,7 @@ async fn remote_cached() -> Fresh<Tree> {
     Tree::new(CachedBackend::new(remote, CacheOptions::new().with_bytes_max(100_000))).fresh().keeping(far)
 }
 
-/// A feed that says nothing, and nobody but the cache who changes anything.
+/// A silent feed: only the cache changes anything.
 async fn cached() -> Fresh<Tree> {
     let live = futures::stream::once(async { treehold::TreeNews::Live });
     let feed = futures::StreamExt::boxed(futures::StreamExt::chain(live, futures::stream::pending()));

@@ -1,4 +1,4 @@
-//! A store whose pages are short, so that every walk goes over many.
+//! A store with short pages and no extensions, so that every walk takes many pages and every report is computed by scans.
 
 use async_trait::async_trait;
 use std::fmt;
@@ -6,6 +6,7 @@ use treehold::Result;
 use treehold::ops::Version;
 use treehold::store::{
     Batch, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreExtensions,
 };
 
 /// The most entries of a page.
@@ -23,7 +24,11 @@ impl fmt::Display for SmallPages {
 #[async_trait]
 impl Store for SmallPages {
     fn capabilities(&self) -> StoreCapabilities {
-        self.0.capabilities()
+        self.0.capabilities().with_sweeps(false)
+    }
+
+    fn extensions(&self) -> StoreExtensions<'_> {
+        StoreExtensions::new()
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
@@ -43,10 +48,6 @@ impl Store for SmallPages {
         self.0.scan(namespace, options).await
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<std::sync::Arc<dyn treehold::store::LentRows>>> {
-        Ok(None)
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.0.namespaces(options).await
     }
@@ -59,23 +60,7 @@ impl Store for SmallPages {
         self.0.current_version().await
     }
 
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        self.0.sweep(limit).await
-    }
-
     async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {
         self.0.watch(namespace).await
-    }
-
-    async fn describe(&self) -> Result<treehold::store::StoreDescription> {
-        self.0.describe().await
-    }
-
-    async fn stats(&self) -> Result<treehold::store::StoreStats> {
-        self.0.stats().await
-    }
-
-    async fn check(&self) -> Result<Vec<treehold::Error>> {
-        self.0.check().await
     }
 }

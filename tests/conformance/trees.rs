@@ -1,4 +1,4 @@
-//! Fresh trees of every kind: what the backend cases and the histories run on.
+//! Fresh trees of every kind, for the backend cases and the histories.
 
 #[path = "small_pages.rs"]
 mod small_pages;
@@ -20,43 +20,50 @@ pub(crate) async fn state() -> Fresh<Tree> {
     Tree::new(StateBackend::new()).fresh()
 }
 
-pub(crate) fn rows(store: impl Store + 'static) -> StoreBackend {
-    StoreBackend::new(Arc::new(store), Namespace::new(["acme", "ada", "files"]).unwrap())
+/// Returns the rows of a store as a tree that commits to it.
+pub(crate) fn rows_tree(store: impl Store + 'static) -> Tree {
+    let store: Arc<dyn Store> = Arc::new(store);
+    Tree::new(rows_in(&store)).with_store(store)
+}
+
+pub(crate) fn rows_in(store: &Arc<dyn Store>) -> StoreBackend {
+    StoreBackend::new(store.clone(), Namespace::new(["acme", "ada", "files"]).unwrap())
 }
 
 pub(crate) async fn store_memory() -> Fresh<Tree> {
-    Tree::new(rows(MemoryStore::new())).fresh()
+    rows_tree(MemoryStore::new()).fresh()
 }
 
-/// Every walk and listing goes over many pages.
+/// Every walk and listing takes many pages.
 pub(crate) async fn store_small_pages() -> Fresh<Tree> {
-    Tree::new(rows(SmallPages::default())).fresh()
+    rows_tree(SmallPages::default()).fresh()
 }
 
-/// Every file comes into the index, and searches go by it.
+/// Every file is indexed, and searches use the index.
 pub(crate) async fn store_indexed() -> Fresh<Tree> {
-    Tree::new(rows(SmallPages::default()).with_index(IndexKind::Trigram).with_index(IndexKind::Words)).fresh()
+    let store: Arc<dyn Store> = Arc::new(SmallPages::default());
+    Tree::new(rows_in(&store).with_index(IndexKind::Trigram).with_index(IndexKind::Words)).with_store(store).fresh()
 }
 
 #[cfg(feature = "sqlite")]
 pub(crate) async fn store_sqlite() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
     let store = treehold::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
-    Tree::new(rows(store)).fresh().keeping(directory)
+    rows_tree(store).fresh().keeping(directory)
 }
 
 #[cfg(feature = "sled")]
 pub(crate) async fn store_sled() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
     let store = treehold::store::SledStore::open(directory.path().join("store.sled")).unwrap();
-    Tree::new(rows(store)).fresh().keeping(directory)
+    rows_tree(store).fresh().keeping(directory)
 }
 
 /// Makes the tree of a store on a server.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 fn rows_on(store: crate::servers::OnServer) -> Fresh<Tree> {
     let (store, keep) = store;
-    Tree::new(rows(store)).fresh().keeping(keep)
+    rows_tree(store).fresh().keeping(keep)
 }
 
 #[cfg(feature = "mysql")]
@@ -81,14 +88,14 @@ pub(crate) async fn filesystem() -> Fresh<Tree> {
 }
 
 #[cfg(feature = "filesystem")]
-/// The way of opening that every unix has, without `openat2`.
+/// Opens paths without `openat2`, as on any Unix system.
 pub(crate) async fn filesystem_by_component() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
     let options = treehold::FilesystemOptions::new().with_openat2(false);
     Tree::new(treehold::FilesystemBackend::open(directory.path(), options).unwrap()).fresh().keeping(directory)
 }
 
-/// A directory of the default, with mounts beside it.
+/// A directory of the default backend, with mounts beside it.
 pub(crate) async fn composite_default() -> Fresh<Tree> {
     let default = StateBackend::new();
     default.create_dir("/w/o").await.unwrap();
@@ -98,11 +105,12 @@ pub(crate) async fn composite_default() -> Fresh<Tree> {
 
 /// A mount of store rows, seen through the composite.
 pub(crate) async fn composite_mount() -> Fresh<Tree> {
-    let tree = composite(state_with_noise().await, [("/mem", arc(rows(MemoryStore::new()))), ("/mem2", state_with_noise().await)]);
-    Tree::new(tree).at("/mem").fresh()
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let tree = composite(state_with_noise().await, [("/mem", arc(rows_in(&store))), ("/mem2", state_with_noise().await)]);
+    Tree::new(tree).at("/mem").with_store(store).fresh()
 }
 
-/// A mount in a mount in a mount, each in a composite of its own.
+/// A mount in a mount in a mount, each in its own composite.
 pub(crate) async fn composite_nested() -> Fresh<Tree> {
     let inner = composite(state_with_noise().await, [("/c", arc(StateBackend::new()))]);
     let middle = composite(state_with_noise().await, [("/b", arc(inner))]);
@@ -112,40 +120,42 @@ pub(crate) async fn composite_nested() -> Fresh<Tree> {
 
 /// Mounts at three depths of one composite.
 pub(crate) async fn composite_three_deep() -> Fresh<Tree> {
-    let routes = [("/a", state_with_noise().await), ("/a/b", state_with_noise().await), ("/a/b/c", arc(rows(MemoryStore::new())))];
-    Tree::new(composite(state_with_noise().await, routes)).at("/a/b/c").fresh()
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let routes = [("/a", state_with_noise().await), ("/a/b", state_with_noise().await), ("/a/b/c", arc(rows_in(&store)))];
+    Tree::new(composite(state_with_noise().await, routes)).at("/a/b/c").with_store(store).fresh()
 }
 
-/// A composite at its root. What is mounted is a file that is not there, so that every listing and search is a merged one.
+/// The root of a composite. It mounts an absent file, so that every listing and search is merged.
 pub(crate) async fn composite_merged() -> Fresh<Tree> {
     Tree::new(CompositeBackend::builder(arc(StateBackend::new())).file_route("/absent", absent_file()).unwrap().build().unwrap()).fresh()
 }
 
-/// The same in a mount, whose searches know their base.
+/// The same within a mount, whose searches have a base.
 pub(crate) async fn composite_merged_mount() -> Fresh<Tree> {
     let builder = CompositeBackend::builder(state_with_noise().await).route("/a/b", arc(StateBackend::new())).unwrap();
     Tree::new(builder.file_route("/a/b/absent", absent_file()).unwrap().build().unwrap()).at("/a/b").fresh()
 }
 
-/// A directory that is not there until the first write.
+/// A directory that does not exist until the first write.
 pub(crate) async fn subtree() -> Fresh<Tree> {
     Tree::new(Subtree::new(arc(StateBackend::new()), "/deep/base".parse().unwrap())).fresh()
 }
 
-/// An overlay over a tree where nothing is.
+/// An overlay over an empty tree.
 pub(crate) async fn overlay_empty() -> Fresh<Tree> {
     Tree::new(OverlayBackend::new(arc(StateBackend::new()), arc(StateBackend::new()))).fresh()
 }
 
-/// An overlay in rows.
+/// An overlay whose upper tree is in rows of a store.
 pub(crate) async fn overlay_store() -> Fresh<Tree> {
-    Tree::new(OverlayBackend::new(arc(StateBackend::new()), arc(rows(SmallPages::default())))).fresh()
+    let store: Arc<dyn Store> = Arc::new(SmallPages::default());
+    Tree::new(OverlayBackend::new(arc(StateBackend::new()), arc(rows_in(&store)))).with_store(store).fresh()
 }
 
-/// An overlay over a directory that is seen through it, in a tree with files beside it.
+/// An overlay over a directory of a tree with other files.
 pub(crate) async fn overlay_beside() -> Fresh<Tree> {
     let lower = state_with_noise().await;
-    // Ignore files of the tree above count, and this one ignores everything.
+    // Ignore files of the tree above apply, and this one would ignore everything.
     lower.delete("/.gitignore").await.unwrap();
     lower.create_dir("/w/o").await.unwrap();
     Tree::new(OverlayBackend::new(lower, arc(StateBackend::new()))).at("/w/o").fresh()
@@ -157,18 +167,20 @@ pub(crate) async fn overlay_hiding() -> Fresh<Tree> {
     for name in ["/a/b/c", "/d/x.md", "/a.md", "/n.md/x", "/.gitignore", "/f", "/b", "/dir/file", "/src/main.rs", "/x/y/z"] {
         lower.write(name, "*\nneedle x\n").await.unwrap();
     }
-    let overlay = OverlayBackend::new(arc(lower), arc(rows(MemoryStore::new())));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let overlay = OverlayBackend::new(arc(lower), arc(rows_in(&store)));
     let listing = overlay.ls(treehold::VfsPath::ROOT, &treehold::ops::LsOptions::new()).await.unwrap();
     for entry in listing.entries {
         overlay.delete_all(entry.path.as_str()).await.unwrap();
     }
-    Tree::new(overlay).fresh()
+    Tree::new(overlay).with_store(store).fresh()
 }
 
 /// An overlay over an overlay.
 pub(crate) async fn overlay_nested() -> Fresh<Tree> {
     let inner = OverlayBackend::new(arc(StateBackend::new()), arc(StateBackend::new()));
-    Tree::new(OverlayBackend::new(arc(inner), arc(rows(MemoryStore::new())))).fresh()
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    Tree::new(OverlayBackend::new(arc(inner), arc(rows_in(&store)))).with_store(store).fresh()
 }
 
 /// An overlay over a directory of the host.
@@ -176,7 +188,8 @@ pub(crate) async fn overlay_nested() -> Fresh<Tree> {
 pub(crate) async fn overlay_filesystem() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
     let lower = treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap();
-    Tree::new(OverlayBackend::new(arc(lower), arc(rows(MemoryStore::new())))).fresh().keeping(directory)
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    Tree::new(OverlayBackend::new(arc(lower), arc(rows_in(&store)))).with_store(store).fresh().keeping(directory)
 }
 
 fn absent_file() -> Arc<dyn Backend> {
@@ -191,11 +204,11 @@ fn composite<const N: usize>(default: impl Backend + 'static, routes: [(&str, Ar
     builder.build().unwrap()
 }
 
-/// A tree with files that a case must never meet: beside, or hidden beneath, the place where it looks.
+/// A tree with files that a case must never see: outside, or hidden beneath, the tree under test.
 async fn state_with_noise() -> Arc<dyn Backend> {
     let noise = StateBackend::new();
     for name in ["/noise", "/a", "/c/x", "/b/c/needle", "/mem", "/a/b/c/hidden", "/.gitignore"] {
-        // Some of these are in each other's way; what is refused is not noise.
+        // Some of these paths exclude each other; refused ones are simply absent.
         let _ = noise.write(name, "*\nneedle x\n").await;
     }
     arc(noise)

@@ -1,5 +1,5 @@
-//! A small far side for tests: a tree behind the words of `treehold::wire`, over HTTP/1.1 by hand, so that a test can lose an
-//! answer, send another, or go away.
+//! A small remote server for tests: serves a tree in the format of `treehold::wire` over hand-written HTTP/1.1, so that a test can drop an
+//! answer, replace it, or close the connection.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use treehold::wire::{
 };
 use treehold::{Backend, Error, Result, VfsPath};
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -27,7 +27,7 @@ pub(crate) struct Request {
     pub(crate) body: Vec<u8>,
 }
 
-/// What goes back.
+/// The response.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -49,9 +49,9 @@ impl Reply {
         Self::new(problem.status, "application/problem+json", serde_json::to_vec(&problem).unwrap())
     }
 
-    /// Says that the first request with its key still runs.
+    /// Returns the problem of a request whose first attempt is still running.
     pub(crate) fn request_running() -> Self {
-        let problem = Problem::of_request(RequestFault::RequestRunning, "the first request with this key still runs");
+        let problem = Problem::of_request(RequestFault::RequestRunning, "the first request with this key is still running");
         Self::new(problem.status, "application/problem+json", serde_json::to_vec(&problem).unwrap())
     }
 
@@ -61,23 +61,23 @@ impl Reply {
     }
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 pub(crate) enum Fate {
     /// The tree answers.
     Served,
-    /// The tree does it, and the answer is lost.
+    /// The tree processes it, but the answer is lost.
     AnswerLost,
-    /// It is lost before the tree hears of it.
+    /// It is lost before it reaches the tree.
     Lost,
-    /// Something else answers.
+    /// A given response is sent instead.
     Answered(Reply),
-    /// An answer that begins and has no end.
+    /// The answer begins and never ends.
     Endless(Reply),
 }
 
 type Decide = dyn Fn(&Request) -> Fate + Send + Sync;
 
-/// A far side that listens at a port of the loopback device.
+/// A remote server on a loopback port.
 pub(crate) struct FarSide {
     pub(crate) address: SocketAddr,
     pub(crate) requests: Arc<Mutex<Vec<Request>>>,
@@ -110,7 +110,7 @@ impl FarSide {
         format!("http://{}", self.address)
     }
 
-    /// Returns the requests since the last look, but for those about capabilities, as `METHOD PATH`.
+    /// Returns the requests since the last call, except those about capabilities, as `METHOD PATH`.
     pub(crate) fn take(&self) -> Vec<String> {
         let taken = std::mem::take(&mut *self.requests.lock());
         let told = taken.iter().filter(|request| !request.path.ends_with("/capabilities"));
@@ -122,7 +122,7 @@ struct Far {
     tree: Arc<dyn Backend>,
     decide: Box<Decide>,
     requests: Arc<Mutex<Vec<Request>>>,
-    /// What was answered, by idempotency key.
+    /// The answers, by idempotency key.
     answers: Mutex<HashMap<String, Reply>>,
 }
 
@@ -176,7 +176,10 @@ impl Far {
         let name = request.path.strip_prefix("/v1/").unwrap();
         Ok(match name {
             "capabilities" => Reply::json(&CapabilitiesReply::new(self.tree.capabilities(), Vec::new())),
-            "stat" => Reply::json(&self.tree.stat(&serde_json::from_slice::<StatRequest>(body()).unwrap().path).await?),
+            "stat" => {
+                let asked: StatRequest = serde_json::from_slice(body()).unwrap();
+                Reply::json(&self.tree.stat(&asked.path, &asked.options()).await?)
+            }
             "ls" => {
                 let asked: LsRequest = serde_json::from_slice(body()).unwrap();
                 Reply::json(&self.tree.ls(&asked.path.clone(), &asked.options()?).await?)
@@ -196,7 +199,7 @@ impl Far {
             "apply" => {
                 let asked: ApplyRequest = serde_json::from_slice(body()).unwrap();
                 let changes = asked.changes.into_iter().map(ChangeRecord::into_change).collect::<Result<Vec<_>>>()?;
-                let options = ApplyOptions::new().with_allow_partial(asked.allow_partial);
+                let options = ApplyOptions::new().with_allow_partial(asked.allow_partial).with_refuse_links(asked.refuse_links);
                 Reply::json(&ApplyReply::new(self.tree.apply(&changes, &options).await?))
             }
             file => {
@@ -272,7 +275,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Returns a tree with a few files, and files that nobody else should see.
+/// Returns a tree with a few files, some of which are private.
 pub(crate) async fn small_tree() -> Arc<dyn Backend> {
     let tree = treehold::StateBackend::new();
     for (path, content) in

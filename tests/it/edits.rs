@@ -1,4 +1,4 @@
-//! Edits through every tool and every door keep line endings whole: one table for all of them.
+//! Edits keep line endings whole at every entry point. One table of cases covers them all.
 
 use crate::cli::Home;
 use crate::mcp::{Client, Era};
@@ -123,7 +123,7 @@ fn edits_over_http_keep_line_endings() {
     }
 }
 
-/// Makes the call of a tool that an edit is; none where the tool has no such edit.
+/// Makes the tool call for an edit; `None` if the tool has no such edit.
 type ToolCallOf = fn(&Row) -> Option<(&'static str, Value)>;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Faults at every call of a scenario, before and after their effect: what is left is the old content or the new.
+//! Faults at every call of a scenario, before and after its effect, leave either the old content or the new.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ fn write(at: &str, content: &'static str, mode: WriteMode) -> Change {
     Change::Write { path: path(at), content: content.into(), mode }
 }
 
-/// One batch of every kind, each doing something on what those before it left. Every one fits when the ones that may be lost
-/// are lost.
+/// One batch of every kind, each building on the earlier ones. Every batch also applies if those that may be lost
+/// were lost.
 fn scenario() -> Vec<Vec<Change>> {
     let edit = |at: &str, old: &str, new: &str| Change::Edit { path: path(at), edits: vec![Edit::new(old, new)], expect: None };
     vec![
@@ -35,7 +35,7 @@ fn scenario() -> Vec<Vec<Change>> {
     ]
 }
 
-/// Everything a tree holds: the content of files, none for directories.
+/// The whole content of a tree: `None` for directories.
 async fn dump(tree: &dyn Backend) -> BTreeMap<VfsPathBuf, Option<String>> {
     let all = tree.glob(VfsPath::ROOT, &GlobOptions::new("**").with_directories(true).with_hidden(true)).await.unwrap();
     let mut dump = BTreeMap::new();
@@ -49,8 +49,8 @@ async fn dump(tree: &dyn Backend) -> BTreeMap<VfsPathBuf, Option<String>> {
     dump
 }
 
-/// Plays the scenario through `wrap` around a tree and compares it after every batch with a plain tree that got the batches
-/// which took effect. Returns the number of failed batches that did, and of those that did not.
+/// Runs the scenario through `wrap` around a tree and compares it after every batch with a plain tree to which only the batches
+/// that took effect were applied. Returns how many failed batches took effect, and how many did not.
 async fn play<B: Backend>(wrap: impl FnOnce(Arc<StateBackend>) -> B) -> (usize, usize) {
     let state = Arc::new(StateBackend::new());
     let tree = wrap(Arc::clone(&state));
@@ -64,11 +64,11 @@ async fn play<B: Backend>(wrap: impl FnOnce(Arc<StateBackend>) -> B) -> (usize, 
         match result {
             Ok(_) => assert_eq!(now, after, "acknowledged: {batch:?}"),
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Deadline) => {
-                assert!(now == before || now == after, "half done: {batch:?} left {now:?}");
-                assert!(!error.is_without_effect() || now == before, "said to be without effect: {batch:?}");
+                assert!(now == before || now == after, "{batch:?} took partial effect and left {now:?}");
+                assert!(!error.is_without_effect() || now == before, "the error denies an effect, and there is one: {batch:?}");
                 *if now == after { &mut done } else { &mut lost } += 1;
             }
-            // It stands on one that was lost.
+            // It depends on a batch that was lost.
             Err(error) => assert!(!fits && now == before, "refused: {batch:?} {error}"),
         }
         if now == after {
@@ -83,7 +83,7 @@ fn retry() -> Retry {
 }
 
 #[tokio::test]
-async fn a_fault_at_any_call_leaves_the_old_or_the_new() {
+async fn fault_at_any_call_leaves_old_or_new_content() {
     for n in 0..scenario().len() as u64 {
         assert_eq!(play(|state| Layered::new(Fault::nth(n), state)).await, (0, 1), "before call {n}");
         assert_eq!(play(|state| Layered::new(Fault::nth(n).after_effect(), state)).await, (1, 0), "after call {n}");
@@ -91,8 +91,8 @@ async fn a_fault_at_any_call_leaves_the_old_or_the_new() {
 }
 
 #[tokio::test]
-async fn retry_heals_what_is_safe_and_repeats_nothing_else() {
-    // The batches that leave the same when they are done twice.
+async fn retry_repeats_only_safe_calls() {
+    // The batches that have the same effect when applied twice.
     let repeatable = [0, 5, 9];
     for n in 0..scenario().len() as u64 {
         let heals = repeatable.contains(&n);
@@ -106,7 +106,7 @@ async fn retry_heals_what_is_safe_and_repeats_nothing_else() {
 }
 
 #[tokio::test]
-async fn faults_at_random_leave_the_old_or_the_new() {
+async fn random_faults_leave_old_or_new_content() {
     for seed in 0..12 {
         play(|state| Layered::new(retry(), Layered::new(Fault::random(seed, 0.4), state))).await;
         play(|state| Layered::new(retry(), Layered::new(Fault::random(seed, 0.4).after_effect(), state))).await;
@@ -114,7 +114,7 @@ async fn faults_at_random_leave_the_old_or_the_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_hangs_is_ended_and_leaves_the_old_or_the_new() {
+async fn hanging_call_times_out_and_leaves_old_or_new_content() {
     for n in 0..scenario().len() as u64 {
         let timeout = || Timeout::new(Duration::from_secs(1));
         assert_eq!(play(|state| Layered::new(timeout(), Layered::new(Fault::nth(n).hanging(), state))).await, (0, 1), "before call {n}");

@@ -25,7 +25,13 @@ mod serve;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 #[path = "../servers/mod.rs"]
 mod servers;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod sessions;
 mod threads;
 mod tiers;
 
 mod stores;
+
+/// Counts the bytes in use, for tests that bound them in a process of their own. The resident size also counts what the allocator keeps.
+#[global_allocator]
+static MEMORY: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, usize::MAX);

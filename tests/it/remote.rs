@@ -4,7 +4,9 @@ use crate::far::{FarSide, Fate, Reply, Request, small_tree};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use treehold::ops::{ApplyOptions, Change, GlobOptions, GrepOptions, LsOptions, PathGuard, ReadOptions, SearchOptions, WriteMode};
+use treehold::ops::{
+    ApplyOptions, Change, GlobOptions, GrepOptions, LsOptions, PathGuard, ReadOptions, SearchOptions, StatOptions, WriteMode,
+};
 use treehold::{
     Backend, BackendExt, CacheOptions, CachedBackend, Error, ErrorKind, RemoteBackend, RemoteOptions, StateBackend, VfsPathBuf,
 };
@@ -41,7 +43,7 @@ async fn every_operation_is_one_request_with_its_headers() {
     assert_eq!(tree.read_text("/a.md").await.unwrap(), "one\ntwo needle\n");
     let window = tree.read(&path("/a.md"), &ReadOptions::lines(1, 5)).await.unwrap();
     assert_eq!((&window.content[..], window.window.unwrap().total_lines), (&b"two needle\n"[..], 2));
-    assert_eq!(tree.stat(&path("/d")).await.unwrap().path, path("/d"));
+    assert_eq!(tree.stat(&path("/d"), &StatOptions::new()).await.unwrap().path, path("/d"));
     assert_eq!(tree.ls(&path("/"), &LsOptions::new()).await.unwrap().entries.len(), 3);
     assert_eq!(tree.glob(&path("/"), &GlobOptions::new("**/*.md")).await.unwrap().entries.len(), 3);
     assert_eq!(tree.grep(&path("/"), &GrepOptions::new("needle")).await.unwrap().files.len(), 3);
@@ -75,7 +77,7 @@ async fn errors_of_the_peer_use_the_callers_paths() {
     tree.write("/e", "x x").await.unwrap();
     let error = tree.edit("/e", "x", "y").await.unwrap_err();
     assert_eq!((error.kind(), error.lines(), error.change()), (ErrorKind::Ambiguous, &[1, 1][..], Some(0)));
-    let version = tree.stat(&path("/e")).await.unwrap().version;
+    let version = tree.stat(&path("/e"), &StatOptions::new()).await.unwrap().version;
     let error = tree.write_if("/e", "z", treehold::ops::Version::new(u64::MAX)).await.unwrap_err();
     assert_eq!((error.kind(), error.current_version()), (ErrorKind::Conflict, version));
     assert!(!error.may_have_effect());
@@ -189,7 +191,7 @@ async fn hostile_peer_cannot_exceed_the_bounds() {
         let far = FarSide::serve(small_tree().await, move |_| Fate::Answered(reply.clone())).await;
         let tree = remote(&far.url());
         let at = path("/w");
-        tree.stat(&at).await.expect_err(&told);
+        tree.stat(&at, &StatOptions::new()).await.expect_err(&told);
         tree.read(&at, &ReadOptions::new()).await.expect_err(&told);
         tree.ls(&at, &LsOptions::new().with_limit(1)).await.expect_err(&told);
         let globbed = tree.glob(&at, &GlobOptions::new("*").with_limit(1)).await;
@@ -300,7 +302,7 @@ async fn cached_answers_are_dropped_by_the_peers_feed() {
     let cache = CachedBackend::new(remote.clone(), CacheOptions::new());
     assert_eq!(cache.read_text("/a").await.unwrap(), "old");
     state.write("/w/a", "new").await.unwrap();
-    assert_eq!(cache.read_text("/a").await.unwrap(), "new", "without a feed it is compared");
+    assert_eq!(cache.read_text("/a").await.unwrap(), "new", "without a feed the content is validated");
 }
 
 /// Collects every position in a JSON value, as the keys that lead to it.
@@ -313,7 +315,7 @@ fn places(value: &serde_json::Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns corrupted versions of a valid answer: each position in turn holds each of a list of invalid values.
+/// Returns corrupted versions of a valid answer, in each of which one position holds one of some invalid values.
 fn spoiled(answer: &serde_json::Value) -> Vec<serde_json::Value> {
     use serde_json::{Value, json};
     let mut all = Vec::new();
@@ -396,7 +398,7 @@ async fn answers_with_any_invalid_part_yield_only_sound_results() {
     let (ls, glob) = (LsOptions::new().with_limit(2), GlobOptions::new("**").with_directories(true).with_limit(2));
     let (grep, search) = (GrepOptions::new("needle").with_matches_max(2), SearchOptions::new("needle").with_limit(2));
     let answers = [
-        serde_json::to_value(tree.stat(&at).await.unwrap()),
+        serde_json::to_value(tree.stat(&at, &StatOptions::new()).await.unwrap()),
         serde_json::to_value(tree.ls(&at, &ls).await.unwrap()),
         serde_json::to_value(tree.glob(&at, &glob).await.unwrap()),
         serde_json::to_value(tree.grep(&at, &grep).await.unwrap()),
@@ -414,7 +416,7 @@ async fn answers_with_any_invalid_part_yield_only_sound_results() {
         for bad in spoiled(answer) {
             *reply.lock() = Reply::json(&bad);
             let done: Result<(), Error> = match operation {
-                0 => remote.stat(&at).await.map(|entry| assert_eq!(entry.path, at)),
+                0 => remote.stat(&at, &StatOptions::new()).await.map(|entry| assert_eq!(entry.path, at)),
                 1 => match remote.ls(&at, &ls).await {
                     Err(error) => Err(error),
                     Ok(page) => {

@@ -1,7 +1,7 @@
-//! A tree of snapshots: threads that are put, restored, forked, copied, pruned, deleted and swept, against plain maps.
+//! Random histories of checkpoints (puts, restores, forks, copies, prunes, deletes and sweeps), compared with plain maps.
 //!
-//! After each step every checkpoint that is left is read back whole, and what a sweep removes is counted against the contents that
-//! the maps hold.
+//! After each step every remaining checkpoint is read in full, and the removals of a sweep are compared with the contents that
+//! the maps contain.
 
 use crate::trees::SmallPages;
 use bytes::Bytes;
@@ -31,16 +31,16 @@ enum Edit {
     Copy(String, String),
 }
 
-/// What the state of a put comes from.
+/// The origin of the state of a put.
 #[derive(Debug, Clone)]
 enum From {
     /// The head of the thread.
     Head,
-    /// Nothing.
+    /// An empty state.
     Nothing,
     /// Any checkpoint of any thread.
     Any(usize),
-    /// A state that is still in memory from a step before, whatever became of its checkpoint.
+    /// A state still in memory from an earlier step, whether or not its checkpoint exists.
     Kept(usize),
 }
 
@@ -58,13 +58,13 @@ enum Step {
 
 const THREADS: [&str; 4] = ["t", "t2", "t/3", "-"];
 
-/// Few names, so that edits meet.
+/// Few names, so that edits collide.
 fn path() -> impl Strategy<Value = String> {
     vec(select(vec!["a", "b", "c", "a-", "d"]), 1..4).prop_map(|segments| format!("/{}", segments.join("/")))
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
-    // Few contents, so that they are shared and come again.
+    // Few contents, so that they are shared and recur.
     let size = prop_oneof![1 => Just(0_usize), 6 => 1_usize..60, 1 => 5_000_usize..20_000];
     prop_oneof![
         8 => (path(), 0_u8..12, size).prop_map(|(path, seed, size)| Edit::Write(path, seed, size)),
@@ -115,7 +115,7 @@ fn insert(files: &mut Files, path: &str, content: Option<Bytes>) {
     files.insert(path.to_owned(), content);
 }
 
-/// Makes an edit on a tree, and if it was one, on its map too.
+/// Applies an edit to a tree, and if it succeeded, to the tree's map.
 async fn make(tree: &StateBackend, files: &mut Files, edit: &Edit) {
     let moved = |files: &mut Files, from: &str, to: &str, keeps: bool| {
         for (path, content) in beneath(files, from) {
@@ -168,7 +168,7 @@ async fn read(state: &StateSnapshot) -> Files {
     files
 }
 
-/// A checkpoint as the model has it.
+/// A checkpoint of the model.
 #[derive(Debug, Clone)]
 struct Kept {
     id: CheckpointId,
@@ -182,10 +182,10 @@ fn pick<T>(among: &[T], index: usize) -> &T {
 
 type Make = Box<dyn Fn() -> Arc<dyn Checkpointer>>;
 
-/// A checkpointer, and what it has to hold.
+/// A checkpointer, and its expected content.
 struct World {
     checkpointer: Arc<dyn Checkpointer>,
-    /// Opens the checkpointer again on the same rows, where there are some.
+    /// Reopens the checkpointer on the same rows, if it has rows.
     reopen: Option<Make>,
     rows: Option<Arc<dyn Store>>,
     /// The checkpoints of each thread, the oldest first.
@@ -256,7 +256,7 @@ impl World {
         };
         let is_kept = matches!(from, From::Kept(_));
         let (state, files) = match edits {
-            // The very state that was saved before.
+            // Exactly the state that was saved before.
             [] => (base, files),
             _ => {
                 let tree = StateBackend::from_snapshot(&base);
@@ -281,7 +281,7 @@ impl World {
                 }
                 self.in_memory.push((state, files));
             }
-            // A part of it was never loaded, and is swept by now.
+            // A part of it was never loaded, and has been swept since.
             Err(error) if is_kept && error.kind() == ErrorKind::Corrupt => self.refused += 1,
             Err(error) => panic!("put: {error:?}"),
         }
@@ -352,7 +352,7 @@ impl World {
         }
     }
 
-    /// Sweeps, and counts what goes and what stays.
+    /// Sweeps, and counts removed and remaining contents.
     async fn sweep(&mut self) {
         let held: BTreeSet<Bytes> = self.all().iter().flat_map(|(_, kept)| contents(&kept.files)).collect();
         let unheld: Vec<&Bytes> = self.stored.difference(&held).collect();
@@ -366,7 +366,7 @@ impl World {
         self.count_rows().await;
     }
 
-    /// Counts the rows of contents where they stand.
+    /// Counts the stored rows of contents.
     async fn count_rows(&self) {
         let Some(rows) = &self.rows else { return };
         let namespace = Namespace::new(["_treehold", "threads", "bodies", "acme", "ada"]).unwrap();
@@ -382,7 +382,7 @@ impl World {
         assert_eq!(count, self.stored.len(), "the rows of contents");
     }
 
-    /// Reads every checkpoint that is left.
+    /// Reads every remaining checkpoint.
     async fn check(&self) {
         for thread in THREADS {
             let listed = self.checkpointer.list(&scope(thread), &ListOptions::new().with_limit(usize::MAX)).await.unwrap();
@@ -396,7 +396,7 @@ impl World {
             let latest = self.checkpointer.get(&scope(thread), At::Latest).await.unwrap();
             assert_eq!(latest.and_then(|saved| saved.head), self.heads.get(thread).copied());
         }
-        // What differs between the first and the last that are left.
+        // The differences between the first and the last remaining checkpoint.
         if let [(one, older), .., (other, newer)] = self.all()[..] {
             let (before, after) = (self.open(one, older.id).await, self.open(other, newer.id).await);
             let found = diff(&before, &after, None, usize::MAX).await.unwrap();
@@ -433,23 +433,23 @@ fn histories(cases: u32, fresh: impl Fn() -> World) {
 }
 
 #[test]
-fn a_tree_of_snapshots_in_memory() {
+fn snapshot_histories_match_the_model_in_memory() {
     histories(48, World::memory);
 }
 
 #[test]
-fn a_tree_of_snapshots_in_a_store() {
+fn snapshot_histories_match_the_model_in_a_store() {
     histories(96, || World::over(MemoryStore::new()));
 }
 
 #[test]
-fn a_tree_of_snapshots_in_a_store_of_small_pages() {
+fn snapshot_histories_match_the_model_with_small_pages() {
     histories(24, || World::over(SmallPages::default()));
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
-fn a_tree_of_snapshots_in_sqlite() {
+fn snapshot_histories_match_the_model_in_sqlite() {
     let directory = tempfile::tempdir().unwrap();
     let number = std::sync::atomic::AtomicUsize::new(0);
     histories(8, || {
@@ -458,7 +458,7 @@ fn a_tree_of_snapshots_in_sqlite() {
     });
 }
 
-/// Numbers that are the same on every run.
+/// Random numbers that are the same on every run.
 struct Dice(u64);
 
 impl Dice {
@@ -474,7 +474,7 @@ impl Dice {
     }
 }
 
-/// A thousand checkpoints of one thread of some hundred files, forked at random places, restored, pruned and swept meanwhile.
+/// A thousand checkpoints of one thread with some hundred files, with random forks, restores, prunes and sweeps.
 async fn thousand(mut world: World) {
     let mut dice = Dice(0x5EED);
     let start: Vec<Edit> = (0..150).map(|file| Edit::Write(format!("/d{}/s{}/f{file}", file % 6, file % 4), file as u8, 300)).collect();
@@ -517,6 +517,6 @@ async fn thousand(mut world: World) {
 }
 
 #[tokio::test]
-async fn of_a_thousand_checkpoints_every_survivor_is_read_back() {
+async fn every_survivor_of_a_thousand_checkpoints_is_readable() {
     thousand(World::over(MemoryStore::new())).await;
 }

@@ -1,4 +1,4 @@
-//! Stores against a list of rows that is searched from end to end for every answer.
+//! Random histories of stores, compared with a plain list of rows.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -12,12 +12,12 @@ use std::time::Duration;
 use treehold::ErrorKind;
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, log_key,
+    Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, StoreExt, log_key,
 };
 
 const NAMESPACES: [&str; 4] = ["a", "a/b", "ab", "b"];
 
-/// One step, with places and versions still to be chosen among what is there.
+/// One step, whose keys and versions are chosen from the present rows when it runs.
 #[derive(Debug, Clone)]
 enum Step {
     Commit { conditions: Vec<(usize, String, Kind)>, writes: Vec<Write> },
@@ -28,7 +28,7 @@ enum Step {
     Sweep,
 }
 
-/// A condition, whose version is found when it is used.
+/// A condition, whose version is chosen when it is used.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Absent,
@@ -52,11 +52,11 @@ enum Write {
 /// The version of an item that is restored.
 #[derive(Debug, Clone, Copy)]
 enum RestoredVersion {
-    /// One that was given already, if there is one.
+    /// A version that was assigned before, if any.
     Given(u8),
-    /// One so far above the counter; 0 is the counter itself.
+    /// A version this far above the counter; 0 is the counter itself.
     Above(u8),
-    /// One so far below it.
+    /// A version this far below the counter.
     Below(u8),
 }
 
@@ -64,7 +64,7 @@ fn namespace_index() -> impl Strategy<Value = usize> {
     prop_oneof![4 => Just(0_usize), 1 => 0..NAMESPACES.len()]
 }
 
-/// Few letters, so that keys meet and lie within each other.
+/// Few letters, so that keys collide and are prefixes of each other.
 fn text(min: usize) -> impl Strategy<Value = String> {
     vec(select(vec!["a", "b", "/", "\u{1}", "é", "\u{10FFFF}"]), min..=4).prop_map(|pieces| pieces.concat())
 }
@@ -77,7 +77,7 @@ fn write() -> impl Strategy<Value = Write> {
         (0..5_u8).prop_map(RestoredVersion::Above),
         (0..5_u8).prop_map(RestoredVersion::Below),
     ];
-    // Ended long ago, or in an hour.
+    // Expired long ago, or expires in an hour.
     let ends = prop_oneof![3 => Just(None), 1 => any::<bool>().prop_map(Some)];
     let restore = (namespace_index(), text(1), 0..20_usize, version, ends);
     let touch = (namespace_index(), text(1), time_to_live());
@@ -131,7 +131,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the store is held to.
+/// The expected content of the store.
 #[derive(Default)]
 struct Model {
     rows: BTreeMap<(Namespace, String), Row>,
@@ -182,6 +182,7 @@ impl Model {
             Condition::Version(version) => self.live(namespace, key).is_some_and(|row| row.version == *version),
             Condition::NoneBeneath => beneath.next().is_none(),
             Condition::NoneBeneathSince(version) => !beneath.any(|(_, row)| row.version > *version),
+            other => panic!("the model does not know {other:?}"),
         }
     }
 
@@ -219,12 +220,13 @@ impl Model {
                 BatchWrite::DeletePrefix { namespace, prefix } => {
                     self.rows.retain(|(space, key), _| space != namespace || !key.starts_with(prefix));
                 }
+                other => panic!("the model does not know {other:?}"),
             }
         }
         assert_eq!(versions.next(), None, "one version for each put");
     }
 
-    /// All entries that a scan without cursor and limits has: the key or name, the row, and whether it is a group.
+    /// All entries of a scan without cursor and limits: the key or name, the row, and whether it is a group.
     fn entries(&self, namespace: &Namespace, options: &ScanOptions) -> BTreeMap<String, (Option<Row>, bool)> {
         let mut entries: BTreeMap<String, (Option<Row>, bool)> = BTreeMap::new();
         for (key, row) in self.live_in(namespace) {
@@ -330,7 +332,7 @@ async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, St
                     RestoredVersion::Given(index) | RestoredVersion::Above(index) => {
                         Version::new(before.number().max(1) + u64::from(index))
                     }
-                    // No store gives version 0.
+                    // No store assigns version 0.
                     RestoredVersion::Below(index) => Version::new(before.number().saturating_sub(u64::from(index)).max(1)),
                 };
                 floor = floor.max(version);
@@ -340,7 +342,7 @@ async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, St
                 BatchWrite::Restore { namespace: namespace(space), item }
             }
             Write::Append { size, time_to_live } => BatchWrite::Append {
-                // Of its own: a batch that adds to a log takes nothing from it by prefix.
+                // In a separate batch: a batch that appends to a log cannot remove from it by prefix.
                 namespace: Namespace::parse("log").unwrap(),
                 meta: Bytes::new(),
                 value: vec![9; size].into(),
@@ -398,7 +400,7 @@ async fn scan(store: &dyn Store, model: &Model, namespace: &Namespace, options: 
                 assert_eq!((name, item.is_some()), (key, row.is_some()));
                 item.iter().zip(row).for_each(|(item, row)| assert_item(item, key, row, false));
             }
-            entry => panic!("{entry:?} where {key:?} stands in the model, of {options:?}"),
+            entry => panic!("{entry:?} where the model has {key:?}, of {options:?}"),
         }
         last.clone_from(key);
     }
@@ -422,7 +424,7 @@ fn memory() {
     histories(256, |_| MemoryStore::new());
 }
 
-// Every commit of the next two waits for a disk.
+// The commits of the next two stores wait for a disk, so they run fewer histories.
 
 #[cfg(feature = "sqlite")]
 #[test]

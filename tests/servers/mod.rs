@@ -1,4 +1,4 @@
-//! The servers that stores of tests stand on: where each is looked for, and what is said when it is not there.
+//! The database servers for tests: how each is found, and the message if it is absent.
 //!
 //! An environment variable names a server; without it, the usual address on this machine is tried. Tests that need a server are
 //! ignored by default and run by `scripts/servers.sh`. Once they run, an absent server is a failure.
@@ -21,7 +21,7 @@ use treehold::store::Store;
 /// A fresh store on a server, and a guard that removes it.
 pub(crate) type OnServer = (Arc<dyn Store>, Box<dyn Any + Send>);
 
-/// Returns where a server is: what `variable` says, else the usual place.
+/// Returns the address of a server: the value of `variable`, else the usual address.
 pub(crate) fn url(variable: &str, usual: &str) -> String {
     std::env::var(variable).ok().filter(|url| !url.is_empty()).unwrap_or_else(|| usual.to_owned())
 }

@@ -1,4 +1,4 @@
-//! MySQL or MariaDB: a database of its own for each fresh store, dropped at the end.
+//! MySQL or MariaDB: a separate database for each fresh store, dropped at the end.
 
 use super::proxy::Proxy;
 use super::{OnServer, absent, url};
@@ -15,12 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A database that is dropped with this.
 pub(crate) struct Database {
-    /// The URL of the database, as a store takes it.
+    /// The URL of the database for a store.
     pub(crate) url: String,
     pub(crate) name: String,
 }
 
-/// Returns the URL of the server, with the database that administers.
+/// Returns the URL of the server, with its administration database.
 pub(crate) fn server_url() -> String {
     url(VARIABLE, "mysql://root@127.0.0.1:3306/test")
 }
@@ -75,17 +75,17 @@ pub(crate) async fn fresh() -> OnServer {
 impl Drop for Database {
     fn drop(&mut self) {
         let sql = format!("DROP DATABASE IF EXISTS `{}`", self.name);
-        // In a thread and a runtime of its own: the one of the test may be ending.
+        // Use a separate thread and runtime: the test's runtime may be ending.
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(administer(&sql))
         });
-        // A server that is gone has taken it along.
+        // If the server is gone, so is the database.
         let _ = dropped.join();
     }
 }
 
-/// Stands in front of the server; returns the URL of a database that leads through it.
+/// Starts a proxy of the server; returns the URL of a database through the proxy.
 pub(crate) async fn proxied(database: &Database) -> (Proxy, String) {
     let opts = Opts::from_url(&database.url).unwrap();
     let address = tokio::net::lookup_host((opts.ip_or_hostname(), opts.tcp_port())).await.unwrap().next().unwrap();

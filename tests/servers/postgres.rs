@@ -1,4 +1,4 @@
-//! PostgreSQL: each fresh store has a schema of its own, which is removed at the end.
+//! PostgreSQL: a separate schema for each fresh store, removed at the end.
 
 use super::proxy::Proxy;
 use super::{OnServer, absent, url};
@@ -11,7 +11,7 @@ use treehold::store::{PostgresOptions, PostgresStore};
 
 const VARIABLE: &str = "TREEHOLD_TEST_POSTGRES_URL";
 
-/// Returns where the server is.
+/// Returns the URL of the server.
 pub(crate) fn server() -> String {
     url(VARIABLE, "postgres://postgres@127.0.0.1/postgres")
 }
@@ -60,7 +60,7 @@ pub(crate) async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> 
     Ok(client)
 }
 
-/// A schema that nobody else has; it is removed when this is dropped.
+/// A unique schema, removed on drop.
 pub(crate) struct Schema {
     pub(crate) name: String,
     pub(crate) url: String,
@@ -82,7 +82,7 @@ impl Schema {
 impl Drop for Schema {
     fn drop(&mut self) {
         let (name, url) = (self.name.clone(), self.url.clone());
-        // A test that fails is within a runtime, where another one cannot be waited for.
+        // A failing test drops this within a runtime, where another runtime cannot block.
         let removal = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -90,12 +90,12 @@ impl Drop for Schema {
                 client.batch_execute(&format!("DROP SCHEMA IF EXISTS \"{name}\" CASCADE")).await
             })
         });
-        // What cannot be removed is left: its name is that of a test.
+        // Ignore failures: a schema that stays has the name of its test.
         drop(removal.join());
     }
 }
 
-/// Stands in front of the server; returns the URL that leads through it.
+/// Starts a proxy of the server; returns the URL through the proxy.
 pub(crate) async fn proxied(schema: &Schema) -> (Proxy, String) {
     let (before, rest) = schema.url.split_once('@').unwrap();
     let place = rest.split('/').next().unwrap();

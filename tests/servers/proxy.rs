@@ -1,4 +1,4 @@
-//! A way to a server that counts what goes over it and can break.
+//! A TCP proxy of a server that counts exchanges and can break them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ pub(crate) enum Break {
     Request = 1,
     /// The request arrives and its answer does not.
     Answer = 2,
-    /// The request arrives, and nothing comes back on the connection any more, which stays open.
+    /// The request arrives, but the connection stays open without any answer.
     Silence = 3,
-    /// The next request that begins a transaction of PostgreSQL has a slip in it, and the server refuses that part alone.
+    /// The next request that begins a PostgreSQL transaction is misspelled, so the server refuses that part alone.
     Begin = 4,
 }
 
-/// A listener on loopback that passes everything on.
+/// A listener on loopback that forwards everything.
 #[derive(Clone)]
 pub(crate) struct Proxy {
     pub(crate) port: u16,
@@ -28,13 +28,13 @@ pub(crate) struct Proxy {
 
 #[derive(Default)]
 struct State {
-    /// How often a client spoke after the server did, or first.
+    /// The number of client messages that follow a server message or open a connection: the round trips.
     turns: AtomicUsize,
     client_spoke: AtomicBool,
     breaks: AtomicUsize,
     /// How many requests pass before the one that breaks.
     passes: AtomicUsize,
-    /// How many connections there were and how many of them clients have ended.
+    /// The number of connections so far, and of those that clients have closed.
     connections: AtomicUsize,
     ended: AtomicUsize,
     /// The ports by which the server knows the connections.
@@ -56,7 +56,7 @@ impl Proxy {
         proxy
     }
 
-    /// Returns the round trips since it was asked last.
+    /// Returns the round trips since the last call.
     pub(crate) fn round_trips(&self) -> usize {
         self.state.client_spoke.store(false, Ordering::SeqCst);
         self.state.turns.swap(0, Ordering::SeqCst)
@@ -67,13 +67,13 @@ impl Proxy {
         self.state.breaks.store(at as usize, Ordering::SeqCst);
     }
 
-    /// Breaks the exchange after so many.
+    /// Breaks the exchange after this many others.
     pub(crate) fn break_after(&self, passes: usize, at: Break) {
         self.state.passes.store(passes, Ordering::SeqCst);
         self.state.breaks.store(at as usize, Ordering::SeqCst);
     }
 
-    /// Takes back what was to break; tells whether it had not broken.
+    /// Cancels the planned break; returns whether it had not happened yet.
     pub(crate) fn mend(&self) -> bool {
         self.state.breaks.swap(0, Ordering::SeqCst) != 0
     }
@@ -91,7 +91,7 @@ impl Proxy {
     }
 }
 
-/// Makes `BEGIN` a word that no server knows; tells whether it was there.
+/// Misspells `BEGIN` so that no server accepts it; returns whether it occurred.
 fn misspell(request: &mut [u8]) -> bool {
     let place = request.windows(6).position(|word| word == b"BEGIN ");
     if let Some(place) = place {
@@ -116,7 +116,7 @@ async fn pass(mut client: TcpStream, server: SocketAddr, state: Arc<State>) {
                 }
                 let passes = state.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
                 if passes && state.breaks.load(Ordering::SeqCst) != 0 {
-                    // It is the turn of a later one.
+                    // A later exchange breaks instead.
                 } else if state.breaks.load(Ordering::SeqCst) == Break::Begin as usize {
                     if misspell(&mut from_client[..count]) {
                         state.breaks.store(0, Ordering::SeqCst);
@@ -144,7 +144,7 @@ async fn pass(mut client: TcpStream, server: SocketAddr, state: Arc<State>) {
                         }
                     }
                     Ok(1..) => break,
-                    // The server has hung up: so does the proxy, and waits until the client does.
+                    // The server has closed the connection: the proxy closes its side too, and waits for the client to do the same.
                     _ => {
                         is_over = true;
                         let _ = client.shutdown().await;

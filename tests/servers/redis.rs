@@ -1,4 +1,4 @@
-//! Redis and Redis Cluster: each fresh store has a prefix of its own, whose keys are removed at the end.
+//! Redis and Redis Cluster: a separate prefix for each fresh store, whose keys are removed at the end.
 
 use super::proxy::Proxy;
 use super::{OnServer, absent, url};
@@ -11,7 +11,7 @@ use treehold::store::{RedisOptions, RedisStore};
 const VARIABLE: &str = "TREEHOLD_TEST_REDIS_URL";
 const CLUSTER_VARIABLE: &str = "TREEHOLD_TEST_REDIS_CLUSTER_URL";
 
-/// Returns where the server is.
+/// Returns the URL of the server.
 pub(crate) fn server() -> String {
     url(VARIABLE, "redis://127.0.0.1:6379")
 }
@@ -49,7 +49,7 @@ pub(crate) async fn prefix_in_cluster() -> Prefix {
     Prefix::new(&reach_cluster().await)
 }
 
-/// Returns where the cluster is; an empty text when nobody says.
+/// Returns the URL of the cluster; empty if none is configured.
 pub(crate) fn cluster() -> String {
     url(CLUSTER_VARIABLE, "")
 }
@@ -77,14 +77,14 @@ async fn probe(server: &str, variable: &str, url: &str) -> Result<(), String> {
     RedisStore::open_with(options).await.map(drop).map_err(|error| absent(server, variable, &error))
 }
 
-/// A prefix that nobody else has, and the removal of what stands under it.
+/// A unique prefix, whose keys are removed on drop.
 pub(crate) struct Prefix {
     pub(crate) name: String,
     pub(crate) url: String,
 }
 
 impl Prefix {
-    /// Names a prefix.
+    /// Generates a prefix.
     pub(crate) fn new(url: &str) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let started = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
@@ -112,7 +112,7 @@ impl Prefix {
             let mut connection = redis::Client::open(&url[..])?.get_connection_with_timeout(Duration::from_secs(2))?;
             match redis::cmd("EXISTS").arg(self.key("rows")).exec(&mut connection) {
                 Ok(()) => return Ok(connection),
-                // Two nodes that each take the other for the owner would send it to and fro without end.
+                // Two nodes that each consider the other the owner would redirect forever.
                 Err(error) if redirects_left == 0 => return Err(error),
                 Err(error) => url = format!("{scheme}://{}", error.redirect_node().ok_or(error.clone())?.0),
             }
@@ -123,14 +123,14 @@ impl Prefix {
 
 impl Drop for Prefix {
     fn drop(&mut self) {
-        // A server that is not there has nothing to remove.
+        // An absent server has nothing to remove.
         let Ok(mut connection) = self.connect() else { return };
         let keys = ["rows", "keys", "expiries", "changes"].map(|part| self.key(part));
         let _: redis::RedisResult<u64> = redis::cmd("UNLINK").arg(&keys[..]).query(&mut connection);
     }
 }
 
-/// Stands in front of the server; returns the URL that leads through it.
+/// Starts a proxy of the server; returns the URL through the proxy.
 pub(crate) async fn proxy() -> (Proxy, String) {
     let client = redis::Client::open(server()).unwrap();
     let redis::ConnectionAddr::Tcp(host, port) = client.get_connection_info().addr() else { panic!("the server is on TCP") };

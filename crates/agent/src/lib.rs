@@ -4,6 +4,7 @@
 
 pub mod audit;
 pub mod feed;
+mod live;
 pub mod memory;
 pub mod session;
 pub mod tools;

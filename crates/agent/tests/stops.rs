@@ -31,12 +31,12 @@ async fn ends_midway<T, F: Future<Output = Result<T>>>(name: &str, run: impl Fn(
     let whole = Watch::start(owner("whole"), usize::MAX);
     as_owner(owner("whole"), None, run()).await.unwrap_or_else(|error| panic!("{name}: {error}"));
     let (looks, step_bytes) = (whole.looks(), whole.step_bytes_max());
-    assert!(looks >= LOOKS_MIN && step_bytes <= STEP_BYTES_MAX, "{name}: {looks} looks, up to {step_bytes} bytes apart");
+    assert!(looks >= LOOKS_MIN && step_bytes <= STEP_BYTES_MAX, "{name}: {looks} checks, up to {step_bytes} bytes apart");
     let half = Watch::start(owner("half"), looks / 2);
     let ended = as_owner(owner("half"), None, run()).await;
     assert_eq!(ended.err().map(|error| error.kind()), Some(ErrorKind::Unavailable), "{name}");
     // Each helper thread may need one check of its own to notice the stop.
-    assert!(half.later() <= cores() + 1, "{name}: {} looks after the one that ended it", half.later());
+    assert!(half.later() <= cores() + 1, "{name}: {} checks after the one that ended it", half.later());
 }
 
 /// Returns numbered lines; every hundredth contains `needle`.
@@ -156,8 +156,8 @@ fn much_for(set: ToolSet, tool: &str) -> Option<Value> {
 async fn every_tool_ends_midway_when_stopped() {
     for set in ToolSet::ALL {
         for info in set.tools() {
-            let Some(arguments) = much_for(set, info.name) else { continue };
-            let call: ToolCall = set.decode(info.name, arguments).expect("a legal call");
+            let Some(arguments) = much_for(set, &info.name) else { continue };
+            let call: ToolCall = set.decode(&info.name, arguments).expect("a legal call");
             let owner = |part: &str| Owner::from(&Scope::new().with_user(format!("{set} {} {part}", info.name)));
             let fresh = || async {
                 let tree = filled(StateBackend::new(), 20_000).await;
@@ -168,11 +168,15 @@ async fn every_tool_ends_midway_when_stopped() {
             let output = as_owner(owner("whole"), None, async { call.run(&fresh().await).await }).await;
             assert!(!output.is_error, "{set} {}: {}", info.name, output.text);
             let (looks, step_bytes) = (whole.looks(), whole.step_bytes_max());
-            assert!(looks >= LOOKS_MIN && step_bytes <= STEP_BYTES_MAX, "{set} {}: {looks} looks, {step_bytes} bytes", info.name);
+            assert!(
+                looks >= LOOKS_MIN && step_bytes <= STEP_BYTES_MAX,
+                "{set} {}: {looks} checks, up to {step_bytes} bytes apart",
+                info.name
+            );
             let tree = fresh().await;
             let half = Watch::start(owner("half"), looks / 2);
             let output = as_owner(owner("half"), None, call.run(&tree)).await;
-            assert!(half.looks() >= looks / 2, "{set} {}: {} of {looks} looks: {}", info.name, half.looks(), output.text);
+            assert!(half.looks() >= looks / 2, "{set} {}: {} of {looks} checks: {}", info.name, half.looks(), output.text);
         }
     }
 }

@@ -144,7 +144,7 @@ impl Versions {
     fn note(&mut self, path: &str, version: Version, content: &Bytes) {
         let seen = self.seen.entry(path.to_owned()).or_default();
         match seen.iter().find(|(known, _)| *known == version) {
-            Some((_, known)) => assert_eq!(known, content, "version {version} of {path} stood for other content before"),
+            Some((_, known)) => assert_eq!(known, content, "version {version} of {path} had other content before"),
             None => seen.push((version, content.clone())),
         }
     }
@@ -366,5 +366,5 @@ fn ranges_of(line: &GrepLine) -> &[std::ops::Range<usize>] {
 }
 
 fn parsed<T: std::str::FromStr>(cursor: &str) -> Result<T> {
-    cursor.parse().map_err(|_| Error::new(ErrorKind::Internal, format!("the cursor `{cursor}` cannot be given back")))
+    cursor.parse().map_err(|_| Error::new(ErrorKind::Internal, format!("the cursor `{cursor}` cannot be used")))
 }

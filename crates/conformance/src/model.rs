@@ -1,8 +1,8 @@
 //! The reference model: a `BTreeMap` and the plainest code that keeps the contract.
 //!
-//! It shares nothing with the real backends except the types of [`ops`](treehold_core::ops) and the rules of gitignore(5), so that
-//! mistakes are not made twice. Every listing visits every path, edits go unit by unit, and globs and lines have a matcher of
-//! their own. Property tests and fuzz targets run the same operations against it and a real backend.
+//! It shares nothing with the real backends except the types of [`ops`](treehold_core::ops) and the rules of gitignore(5), so that mistakes
+//! are not made twice. Every listing visits every path, edits go unit by unit, and globs and lines have separate matchers. Property tests
+//! and fuzz targets run the same operations against it and a real backend.
 
 use super::pattern::{Pattern, grep_lines};
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ use treehold_core::file::is_binary;
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Edit, Encoding, Entry, FileRead, GlobOptions, GlobResult, GrepCursor, GrepFile,
     GrepOptions, GrepOutput, GrepResult, Listing, LsOptions, OpKind, ReadOptions, ReadRange, Review, SearchOptions, SearchResult,
-    SearchScope, Sight, Truncation, TruncationReason, Version, Window, WriteMode,
+    SearchScope, Sight, StatOptions, Truncation, TruncationReason, Version, Window, WriteMode,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::IgnoreFiles;
@@ -73,7 +73,7 @@ impl Backend for ModelBackend {
         Capabilities::new()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, _options: &StatOptions) -> Result<Entry> {
         self.tree.lock().entry(path)
     }
 
@@ -251,6 +251,7 @@ impl Tree {
             Change::Delete { path, recursive, expect } => self.delete(path, *recursive, *expect),
             Change::Rename { from, to, overwrite } => self.transfer(from, to, *overwrite, true, now),
             Change::Copy { from, to, overwrite } => self.transfer(from, to, *overwrite, false, now),
+            other => Err(other.unsupported()),
         }
     }
 
@@ -319,7 +320,7 @@ impl Tree {
                 node.created_at = replaced.as_ref().map_or(now, |node| node.created_at);
                 node.modified_at = now;
             }
-            self.nodes.insert(to.concat(key.strip_prefix(from).expect("the sources lie beneath it")), node);
+            self.nodes.insert(to.concat(key.strip_prefix(from).expect("the sources lie beneath the directory")), node);
         }
         Ok(self.changed(operation, to).with_created(replaced.is_none()).with_entries(sources.len()))
     }
@@ -556,7 +557,7 @@ pub fn replaced(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
     }
 }
 
-/// Returns the new text with the line endings it takes between what comes before and behind it.
+/// Returns the new text with the line endings that the text before and after it requires.
 fn ended(before: &[Unit], place: &[Unit], behind: &[Unit], new: &[Unit]) -> Vec<Unit> {
     let ends = |units: &[Unit]| -> Vec<Unit> { units.iter().copied().filter(Unit::is_end).collect() };
     let lines = |units: &[Unit]| -> Vec<Vec<Unit>> {

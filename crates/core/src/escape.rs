@@ -33,6 +33,12 @@ pub fn escape_bytes(bytes: &[u8], is_plain: impl Fn(char) -> bool) -> String {
     escaped
 }
 
+/// Returns whether [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986#section-2.3) lets a character stand for itself everywhere in a URL: a
+/// letter, a digit, or one of `-._~`.
+pub fn is_unreserved(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '-' | '.' | '_' | '~')
+}
+
 fn push(escaped: &mut String, byte: u8) {
     escaped.push_str(&format!("%{byte:02X}"));
 }

@@ -50,13 +50,13 @@ impl FileRecord {
     /// # Errors
     /// [`Corrupt`](ErrorKind::Corrupt) if the bytes are not a record, or have a later format.
     pub fn from_bytes(meta: &[u8]) -> Result<Self> {
-        let corrupt = || Error::new(ErrorKind::Corrupt, "what is stored of this file cannot be read; write the file again, or delete it");
+        let corrupt = || Error::new(ErrorKind::Corrupt, "the stored record of this file cannot be read; write the file again or delete it");
         match meta.split_first() {
             Some((&Self::FORMAT, record)) => postcard::from_bytes(record).map_err(|error| corrupt().with_source(error)),
             Some((format, _)) if *format > Self::FORMAT => Err(Error::new(
                 ErrorKind::Corrupt,
                 format!(
-                    "a stored file has a record of format {format} but this version of treehold reads at most {}; use a newer version",
+                    "a stored file has record format {format}, but this version of treehold reads formats up to {}; use a newer version",
                     Self::FORMAT
                 ),
             )),

@@ -1,11 +1,13 @@
 //! Namespaces: ordered components, escaped, compared as whole components.
 
 use super::escape::{escape, unescape};
-use super::reserved::RESERVED_ROOT;
 use crate::error::{Error, ErrorKind, Result};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
+
+/// The first component of every namespace that holds this crate's own rows.
+pub const RESERVED_ROOT: &str = "_treehold";
 
 /// The most components in a namespace, not counting the reserved root.
 pub const NAMESPACE_COMPONENTS_MAX: usize = 16;
@@ -128,8 +130,8 @@ mod tests {
         for components in [&["a"][..], &["a", "b"], &["a/b"], &["a%2Fb"], &["tenant", "ada\u{1}", "é ü"], &["%"]] {
             let namespace = Namespace::new(components).expect("a legal namespace");
             assert_eq!(namespace.components().collect::<Vec<_>>(), components);
-            assert_eq!(Namespace::parse(&namespace.to_string()).expect("its own text"), namespace);
-            assert_eq!(Namespace::from_encoded(namespace.encoded()).expect("its own text"), namespace);
+            assert_eq!(Namespace::parse(&namespace.to_string()).expect("it parses its own text"), namespace);
+            assert_eq!(Namespace::from_encoded(namespace.encoded()).expect("it parses its own text"), namespace);
         }
         assert!(Namespace::new(Vec::<String>::new()).is_err());
         assert!(Namespace::new([""]).is_err());
@@ -146,7 +148,7 @@ mod tests {
         assert!(beneath(NAMESPACE_COMPONENTS_MAX).is_ok());
         assert!(beneath(NAMESPACE_COMPONENTS_MAX + 1).is_err());
         let namespace = beneath(NAMESPACE_COMPONENTS_MAX).expect("legal");
-        assert_eq!(Namespace::from_encoded(namespace.encoded()).expect("its own text"), namespace);
+        assert_eq!(Namespace::from_encoded(namespace.encoded()).expect("it parses its own text"), namespace);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! segment, no control character and no trailing slash, and is never longer than [`PATH_BYTES_MAX`] unless it was made by
 //! [`VfsPath::concat`]. The root is `/`.
 //!
-//! Paths are ordered segment by segment, so everything beneath a directory follows it directly: `/a`, `/a/b`, `/a-b`. This module
-//! imports nothing of the crate.
+//! Paths are ordered segment by segment, so everything beneath a directory follows it directly: `/a`, `/a/b`, `/a-b`. This module uses no
+//! other module of the crate.
 
 use memchr::memrchr;
 use ref_cast::{RefCastCustom, ref_cast_custom};

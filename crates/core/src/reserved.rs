@@ -12,11 +12,13 @@ use crate::namespace::Namespace;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The first component of every namespace that holds this crate's own rows.
-pub const RESERVED_ROOT: &str = "_treehold";
+pub use crate::namespace::RESERVED_ROOT;
 
 /// Threads: their checkpoints, bodies, calls and locks.
 pub const THREADS: [&str; 2] = [RESERVED_ROOT, "threads"];
+
+/// Sessions of agent hosts: their messages, events, traces, orchestration and memory documents.
+pub const SESSIONS: [&str; 2] = [RESERVED_ROOT, "sessions"];
 
 /// Overlays.
 pub const OVERLAYS: [&str; 2] = [RESERVED_ROOT, "overlays"];
@@ -69,13 +71,15 @@ pub enum ReservedRows {
 pub const RESERVED_NAMESPACES: &[Reserved] = &[
     // A backup without the history of threads would be incomplete.
     Reserved { components: &THREADS, purpose: "threads are saved", rows: ReservedRows::Data },
-    // Users' changes about which nobody has decided yet.
+    // A backup without conversations would be incomplete.
+    Reserved { components: &SESSIONS, purpose: "sessions are kept", rows: ReservedRows::Data },
+    // Changes that users have neither applied nor discarded.
     Reserved { components: &OVERLAYS, purpose: "overlays are kept", rows: ReservedRows::Data },
     Reserved { components: &ITEMS, purpose: "items are kept", rows: ReservedRows::Data },
     // Readers resume by event numbers, which must not change.
     Reserved { components: &EVENTS, purpose: "events are kept", rows: ReservedRows::Data },
     Reserved { components: &INDEXES, purpose: "indexes are kept", rows: ReservedRows::Derived },
-    Reserved { components: &COPY, purpose: "a copy of the store notes how far it is", rows: ReservedRows::Note },
+    Reserved { components: &COPY, purpose: "a copy of the store records its progress", rows: ReservedRows::Note },
     Reserved { components: &TOKENS, purpose: "tokens are kept", rows: ReservedRows::Withheld(Withheld::Tokens) },
     Reserved { components: &ANSWERS, purpose: "answers are kept", rows: ReservedRows::Withheld(Withheld::Answers) },
 ];
@@ -114,7 +118,7 @@ impl Withheld {
 
     /// Returns the namespace above its rows.
     pub(crate) fn namespace(self) -> Namespace {
-        Namespace::new(self.components()).expect("two plain components")
+        Namespace::new(self.components()).expect("the components are valid constants")
     }
 
     /// Returns the kind of a namespace's rows, if they are withheld.
@@ -138,7 +142,7 @@ impl Reserved {
     /// Returns the reserved namespace that equals another or contains it.
     pub fn of(namespace: &Namespace) -> Option<&'static Self> {
         RESERVED_NAMESPACES.iter().find(|reserved| {
-            let components = Namespace::new(reserved.components).expect("plain components");
+            let components = Namespace::new(reserved.components).expect("the components are valid constants");
             namespace.starts_with(&components)
         })
     }

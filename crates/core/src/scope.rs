@@ -209,7 +209,7 @@ impl Template {
             match part {
                 Part::Text(plain) => text.push_str(plain),
                 Part::Field(field) => text.push_str(scope.field(*field).ok_or_else(|| {
-                    Error::invalid_argument(format!("the template `{self}` needs a {field}, which the caller does not have"))
+                    Error::invalid_argument(format!("the template `{self}` needs a {field}, but the caller has none; set one"))
                 })?),
             }
         }

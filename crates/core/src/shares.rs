@@ -1,4 +1,4 @@
-//! Limits how many places each owner can hold at a time, so that no user of a server exhausts what others need.
+//! Limits how many slots each owner can hold at a time, so that no user of a server exhausts what others need.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -6,10 +6,10 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A tenant and user. Their places are counted together, whatever tokens they use.
+/// A tenant and user. Their slots are counted together, whatever tokens they use.
 pub type User = (Option<String>, Option<String>);
 
-/// Counts the places that each owner holds.
+/// Counts the slots that each owner holds.
 #[derive(Debug)]
 pub struct Shares<K: Eq + Hash> {
     held: Mutex<HashMap<K, usize>>,
@@ -22,7 +22,7 @@ impl<K: Eq + Hash> Default for Shares<K> {
 }
 
 impl<K: Eq + Hash + Clone> Shares<K> {
-    /// Takes a place for an owner until the [`Share`] is dropped. Returns `None` if the owner already holds `max` places.
+    /// Takes a slot for an owner until the [`Share`] is dropped. Returns `None` if the owner already holds `max` slots.
     pub fn take(self: &Arc<Self>, owner: K, max: usize) -> Option<Share<K>> {
         let mut held = self.held.lock();
         // A rejected owner must not leave an entry behind.
@@ -35,7 +35,7 @@ impl<K: Eq + Hash + Clone> Shares<K> {
     }
 }
 
-/// One place, held until dropped.
+/// One slot, held until dropped.
 pub struct Share<K: Eq + Hash> {
     shares: Arc<Shares<K>>,
     owner: K,
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn owner_at_its_limit_does_not_affect_others() {
         let shares = Arc::new(Shares::default());
-        let held: Vec<_> = (0..3).map(|_| shares.take("ada", 3).expect("a place")).collect();
+        let held: Vec<_> = (0..3).map(|_| shares.take("ada", 3).expect("a slot")).collect();
         assert!(shares.take("ada", 3).is_none());
         assert!(shares.take("bob", 0).is_none());
         let other = shares.take("bob", 3).expect("another owner");

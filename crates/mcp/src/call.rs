@@ -38,14 +38,17 @@ pub(super) async fn answered(
     };
     let (name, offered, offer) = (offer.tool.name.to_string(), offered.clone(), offer.clone());
     let call = match offer.kind {
-        OfferKind::Call(set) => match set.decode(&name, Value::Object(std::mem::take(&mut arguments))) {
+        OfferKind::Call(set) => match offered.threads.workspace().tools().decode(set, &name, Value::Object(std::mem::take(&mut arguments)))
+        {
             Ok(call) => Some(call),
             Err(error) => return Ok(told(&error)),
         },
         _ => None,
     };
     let can_ask = consent::can_ask(context);
-    let mut asks_no_more = !can_ask;
+    // An added tool may have changed something before it was refused, so only one that is safe to repeat runs again after a question.
+    let may_repeat = !matches!(&call, Some(call @ ToolCall::Custom(_)) if !call.info().idempotent);
+    let mut asks_no_more = !can_ask || !may_repeat;
     let mut allowed = Vec::new();
     if can_ask {
         match asked(&offered, &scope, caller.credential.as_deref(), &name, call.as_ref(), &arguments).await {
@@ -74,11 +77,11 @@ pub(super) async fn answered(
         #[cfg(feature = "http")]
         let work = super::http::within_trace(context, work);
         let result = progress::told(context, &name, tokio::spawn(work)).await;
-        let result = result.map_err(|error| ErrorData::internal_error(format!("the call was not finished: {error}"), None))?;
+        let result = result.map_err(|error| ErrorData::internal_error(format!("the call did not finish: {error}"), None))?;
         // A refused call has changed nothing. If a person consents, run it again.
         let refused = allowance.refused();
         if asks_no_more || refused.is_empty() || result.is_error != Some(true) {
-            return Ok(result.into());
+            return Ok(answer::ready(context, result).into());
         }
         let question = consent::of_protected(&refused);
         let arguments = call.as_ref().map_or_else(|| Value::Object(arguments.clone()), ToolCall::arguments);
@@ -115,7 +118,7 @@ async fn asked(
     match call {
         Some(call) if consent::concerns(call) => {
             let tree = offered.threads.session(scope).await?.backend();
-            let Some(question) = consent::question(&*tree, call).await? else { return Ok(None) };
+            let Some(question) = consent::question(&*tree, call, scope).await? else { return Ok(None) };
             let refused = consent::protected(&*tree, call).await;
             let of_call = consent::of_call(scope, credential, name, &call.arguments());
             let question = question.and_protected(&refused);
@@ -135,11 +138,11 @@ async fn run(offered: &Offered, offer: &Offer, scope: &Scope, call: Option<ToolC
     match (offer.kind, call) {
         (OfferKind::Reference, _) => offered.reference.call(threads, scope, &offer.tool, arguments).await,
         (OfferKind::Call(set), Some(call)) => {
-            let name = call.name();
+            let name = call.name().to_owned();
             let output = threads.call(scope, call).await;
             // `read_file` has its own arguments for paging, and moving its result to a file that is read with `read_file` would never end.
             let is_file = set != ToolSet::Default || name == "read_file";
-            let output = if is_file || !offered.may_write() { output } else { oversized::offloaded(threads, scope, name, output).await };
+            let output = if is_file || !offered.may_write() { output } else { oversized::offloaded(threads, scope, &name, output).await };
             answer::result(output)
         }
         _ => answer::result(history::call(threads, scope, &offer.tool.name, &arguments).await),

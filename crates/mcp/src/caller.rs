@@ -68,11 +68,11 @@ impl McpCaller {
         }
         if self.thread_fixed {
             let own = scope.thread.as_deref().unwrap_or_default();
-            let message = format!("this connection is about thread `{own}` alone; leave `thread_id` out");
+            let message = format!("this connection serves only thread `{own}`; leave `thread_id` out");
             return Err(Error::new(ErrorKind::PermissionDenied, message));
         }
         if !self.threads.is_empty() && !self.threads.iter().any(|own| own == thread) {
-            let message = format!("this token is not for thread `{thread}`; name one of its own");
+            let message = format!("this token does not allow thread `{thread}`; name one that it allows");
             return Err(Error::new(ErrorKind::PermissionDenied, message));
         }
         scope.thread = Some(thread.to_owned());

@@ -6,7 +6,7 @@ use super::fixtures::Fixtures;
 use super::offer::Offer;
 use super::subscriptions::{self, Subscriptions};
 use super::watches::Watched;
-use super::{McpTools, Offered, call, prompts, reference, resources, skills, uri};
+use super::{McpTools, Offered, answer, call, prompts, reference, resources, skills, uri};
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult, DiscoverResult,
     GetPromptRequestParams, GetPromptResponse, GetSkillRequestParams, GetSkillResult, Implementation, InitializeRequestParams,
@@ -64,7 +64,7 @@ impl Connection {
         known.unwrap_or_else(|| McpCaller::new(self.offered.options.scope.clone()))
     }
 
-    /// Takes one of the user's subscription places.
+    /// Takes one of the user's subscription slots.
     fn place(&self, scope: &Scope) -> Result<Share<User>, ErrorData> {
         let user = (scope.tenant.clone(), scope.user.clone());
         let share = self.offered.options.pools.subscriptions.take(user, subscriptions::SUBSCRIPTIONS_MAX);
@@ -94,7 +94,7 @@ impl Connection {
             Ok(memory) if !memory.is_empty() => format!("{}\n\n{memory}", offered.instructions),
             Ok(_) => offered.instructions.clone(),
             Err(error) => {
-                tracing::warn!(%error, "the memory cannot be told of");
+                tracing::warn!(%error, "the prompt memory cannot be read for the instructions");
                 offered.instructions.clone()
             }
         }
@@ -120,7 +120,7 @@ impl ServerHandler for Connection {
     }
 
     fn get_info(&self) -> ServerConfig {
-        #[cfg_attr(not(feature = "conformance"), expect(unused_mut, reason = "the fixtures of the suites add to them"))]
+        #[cfg_attr(not(feature = "conformance"), expect(unused_mut, reason = "the fixtures of the suites extend them"))]
         let mut capabilities = ServerCapabilities::builder()
             .enable_prompts()
             .enable_tools()
@@ -160,7 +160,7 @@ impl ServerHandler for Connection {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        #[cfg_attr(not(feature = "conformance"), expect(unused_mut, reason = "the fixtures of the suites add to them"))]
+        #[cfg_attr(not(feature = "conformance"), expect(unused_mut, reason = "the fixtures of the suites extend them"))]
         let mut list = resources::list(&self.offered.mounts);
         #[cfg(feature = "conformance")]
         list.resources.extend(self.offered.fixtures.iter().flat_map(|_| Fixtures::resources()));
@@ -172,7 +172,7 @@ impl ServerHandler for Connection {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        #[cfg_attr(not(feature = "conformance"), expect(unused_mut, reason = "the fixtures of the suites add to them"))]
+        #[cfg_attr(not(feature = "conformance"), expect(unused_mut, reason = "the fixtures of the suites extend them"))]
         let mut list = resources::templates(&self.offered.mounts);
         #[cfg(feature = "conformance")]
         list.resource_templates.extend(self.offered.fixtures.iter().map(|_| Fixtures::template()));
@@ -190,7 +190,7 @@ impl ServerHandler for Connection {
         }
         let (tree, path) = self.tree_of(&request.uri, &context).await?;
         let read = resources::read(&*tree, &path, &request.uri).await;
-        read.map(Into::into).map_err(|error| resources::protocol_error(&error, &request.uri))
+        read.map(|read| answer::ready(&context, read).into()).map_err(|error| resources::protocol_error(&error, &request.uri))
     }
 
     async fn read_resource_directory(
@@ -200,7 +200,7 @@ impl ServerHandler for Connection {
     ) -> Result<ReadResourceDirectoryResult, ErrorData> {
         let (tree, path) = self.tree_of(&request.uri, &context).await?;
         let listed = resources::directory(&*tree, &path, request.cursor).await;
-        listed.map_err(|error| resources::not_a_directory(&error, &request.uri))
+        listed.map(|listed| answer::ready(&context, listed)).map_err(|error| resources::not_a_directory(&error, &request.uri))
     }
 
     async fn list_skills(
@@ -210,12 +210,14 @@ impl ServerHandler for Connection {
     ) -> Result<ListSkillsResult, ErrorData> {
         let tree = self.tree(&context).await.map_err(|error| resources::protocol_error(&error, ""))?;
         let cursor = request.and_then(|request| request.cursor);
-        skills::list(&*tree, &self.offered.mounts, cursor).await.map_err(|error| resources::protocol_error(&error, ""))
+        let list = skills::list(&*tree, &self.offered.mounts, cursor).await;
+        list.map(|list| answer::ready(&context, list)).map_err(|error| resources::protocol_error(&error, ""))
     }
 
     async fn get_skill(&self, request: GetSkillRequestParams, context: RequestContext<RoleServer>) -> Result<GetSkillResult, ErrorData> {
         let (tree, path) = self.tree_of(&request.uri, &context).await?;
-        skills::get(&*tree, &path).await.map_err(|error| resources::not_a_directory(&error, &request.uri))
+        let skill = skills::get(&*tree, &path).await;
+        skill.map(|skill| answer::ready(&context, skill)).map_err(|error| resources::not_a_directory(&error, &request.uri))
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
@@ -245,7 +247,7 @@ impl ServerHandler for Connection {
         if self.subscriptions.add(request.uri, watched, context.peer) {
             Ok(())
         } else {
-            Err(ErrorData::invalid_params("this connection has as many subscriptions as it may; end one first", None))
+            Err(ErrorData::invalid_params("this connection has reached its limit of subscriptions; end one first", None))
         }
     }
 
@@ -255,7 +257,7 @@ impl ServerHandler for Connection {
     }
 
     async fn list_prompts(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListPromptsResult, ErrorData> {
-        #[cfg_attr(not(feature = "conformance"), expect(unused_mut, reason = "the fixtures of the suites add to them"))]
+        #[cfg_attr(not(feature = "conformance"), expect(unused_mut, reason = "the fixtures of the suites extend them"))]
         let mut list = prompts::list();
         #[cfg(feature = "conformance")]
         if self.offered.fixtures.is_some() {
@@ -275,7 +277,8 @@ impl ServerHandler for Connection {
         {
             return fixtures.prompt(&request);
         }
-        prompts::get(&self.offered.threads, &self.caller(&context).scope, self.offered.may_write(), &request.name).await.map(Into::into)
+        let prompt = prompts::get(&self.offered.threads, &self.caller(&context).scope, self.offered.may_write(), &request.name).await;
+        prompt.map(|prompt| answer::ready(&context, prompt).into())
     }
 
     #[cfg(feature = "conformance")]

@@ -1,10 +1,10 @@
 //! Asks a person before a destructive call, if the client supports it.
 //!
-//! Asked about are losses that are large or easily missed: removing a directory with its content, the files that a patch removes or
-//! replaces, the file that a move replaces, and restoring a thread. So are changes to files that make tools run code
-//! ([`RUNS_CODE`](treehold_tree::layer::RUNS_CODE)), which are refused if nobody can be asked. A call with two such reasons is asked about once,
-//! with both. Other changes that a call states plainly about one file, such as new content or its removal, are not asked about: people who
-//! are asked about everything stop reading the questions.
+//! It asks about losses that are large or easily missed: removing a directory with its content, the files that a patch removes or replaces,
+//! the file that a move replaces, and restoring a thread. It also asks about changes to files that make tools run code
+//! ([`RUNS_CODE`](treehold_tree::layer::RUNS_CODE)), which are refused if nobody can be asked. If a call has two such reasons, one question
+//! names both. It does not ask about other changes that a call states plainly about one file, such as new content or its removal, because
+//! people who must confirm everything stop reading the questions.
 //!
 //! Clients of revision 2026-07-28 receive the question as the result. They repeat the call with the person's reply and the
 //! [`requestState`](https://modelcontextprotocol.io/specification/2026-07-28) of the question. Earlier clients receive an elicitation
@@ -23,9 +23,9 @@ use rmcp::{ErrorData, RoleServer};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use treehold_agent::tools::ToolCall;
+use treehold_agent::tools::{ToolCall, ToolContext};
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{Change, Difference, Review, ReviewPurpose, Standing};
+use treehold_core::ops::{Change, Difference, Review, ReviewPurpose, Standing, StatOptions};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 #[cfg(feature = "http")]
@@ -86,7 +86,7 @@ impl Question {
         });
         let schema = schema.as_object().cloned().unwrap_or_default();
         let requested_schema = ElicitationSchema::from_json_schema(schema)
-            .map_err(|error| Error::new(ErrorKind::Internal, "a question has no form").with_source(error))?;
+            .map_err(|error| Error::new(ErrorKind::Internal, "a question cannot be made into a form").with_source(error))?;
         Ok(ElicitRequestParams::FormElicitationParams { meta: None, message: self.text(), requested_schema })
     }
 
@@ -106,6 +106,7 @@ pub(super) fn concerns(call: &ToolCall) -> bool {
         ToolCall::Memory(memory) => memory.removed().is_some(),
         ToolCall::Move(change) => change.overwrite,
         ToolCall::ApplyPatch(_) => true,
+        ToolCall::Custom(custom) => !custom.tool().info().read_only,
         _ => false,
     }
 }
@@ -114,7 +115,7 @@ pub(super) fn concerns(call: &ToolCall) -> bool {
 ///
 /// # Errors
 /// Errors of inspecting what would be removed.
-pub(super) async fn question(tree: &dyn Backend, call: &ToolCall) -> Result<Option<Question>> {
+pub(super) async fn question(tree: &dyn Backend, call: &ToolCall, scope: &Scope) -> Result<Option<Question>> {
     match call {
         ToolCall::Delete(delete) if delete.recursive => of_directory(tree, &delete.path).await,
         ToolCall::Memory(memory) => match memory.removed() {
@@ -123,8 +124,8 @@ pub(super) async fn question(tree: &dyn Backend, call: &ToolCall) -> Result<Opti
         },
         ToolCall::Move(change) if change.overwrite && change.from != change.to => {
             // A directory is never replaced, and a missing source replaces nothing; the call itself reports both.
-            let is_file = tree.stat(&change.to).await.is_ok_and(|entry| !entry.is_directory());
-            let replaces = is_file && tree.stat(&change.from).await.is_ok_and(|entry| !entry.is_directory());
+            let is_file = tree.stat(&change.to, &StatOptions::new()).await.is_ok_and(|entry| !entry.is_directory());
+            let replaces = is_file && tree.stat(&change.from, &StatOptions::new()).await.is_ok_and(|entry| !entry.is_directory());
             let doing = || format!("move `{}` to `{}` and replace the file that is there", change.from, change.to);
             Ok(replaces.then(|| Question::new("Replace", doing(), Some(&change.to))))
         }
@@ -135,6 +136,10 @@ pub(super) async fn question(tree: &dyn Backend, call: &ToolCall) -> Result<Opti
                 parts.iter().filter(|(_, paths)| !paths.is_empty()).map(|(verb, paths)| format!("{verb} {}", named(paths))).collect();
             let doing = format!("apply a patch that {}", parts.join(" and "));
             Ok((!parts.is_empty()).then(|| Question::new("Apply", doing, None)))
+        }
+        ToolCall::Custom(custom) => {
+            let asked = custom.confirmation(&ToolContext::new(tree).with_scope(scope)).await?;
+            Ok(asked.map(|asked| Question::new("Run", asked.doing, asked.path.as_deref())))
         }
         _ => Ok(None),
     }
@@ -279,8 +284,13 @@ impl Consents {
     pub async fn shared(store: std::sync::Arc<dyn Store>, namespace: Namespace) -> Result<Self> {
         let key = loop {
             if let Some(row) = store.get(&namespace, KEY).await? {
-                let corrupt =
-                    |_| Error::new(ErrorKind::Corrupt, "the key of questions cannot be read; remove its row to have another made");
+                let corrupt = |_| {
+                    Error::new(
+                        ErrorKind::Corrupt,
+                        "the key that signs questions cannot be read; remove its row, and the next \
+                        question makes a new one",
+                    )
+                };
                 break <[u8; 32]>::try_from(&*row.value).map_err(corrupt)?;
             }
             let key = new_key();
@@ -336,7 +346,7 @@ impl Consents {
             Ok(asked) => Some(asked),
             Err(RequestStateError::Expired) => None,
             Err(_) => {
-                let message = "`requestState` was not given for this call; make the call without it and without `inputResponses`";
+                let message = "`requestState` belongs to another call; repeat the call without it and without `inputResponses`";
                 return Err(ErrorData::invalid_params(message, None));
             }
         };

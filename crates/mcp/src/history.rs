@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use treehold_agent::session::Threads;
+use treehold_agent::session::{CallOutcome, Done, Threads};
 use treehold_agent::tools::{RecordedArguments, ToolOutput};
 use treehold_core::error::{Error, Result};
 use treehold_core::scope::Scope;
@@ -25,19 +25,19 @@ pub(super) fn tools() -> Vec<Tool> {
         Arc::new(schema.as_object().cloned().unwrap_or_default())
     };
     let limit = json!({"type": "integer", "minimum": 1, "default": LIMIT, "description": "The most checkpoints to list, up to 200."});
-    let label = json!({"type": "string", "default": "", "description": "What to call it, so that it is found again."});
+    let label = json!({"type": "string", "default": "", "description": "A label by which to find the checkpoint again."});
     let name = json!({"type": "string", "description": "The id or label of a checkpoint, `latest`, or `~N` for the N-th before it."});
-    let history = "Lists the checkpoints of this conversation's own files (`/`), the newest first: id, time, entries, bytes and label.";
-    let checkpoint = "Makes a checkpoint of this conversation's own files (`/`) as they are now.";
-    let restore = "Sets this conversation's own files (`/`) back to a checkpoint. It becomes the newest one: nothing is lost, and restoring `~1` \
-                   takes it back. Other mounts stay as they are.";
+    let history = "Lists the checkpoints of this conversation's own files (`/`), newest first: id, time, entries, bytes and label.";
+    let checkpoint = "Creates a checkpoint of this conversation's own files (`/`).";
+    let restore = "Restores this conversation's own files (`/`) to a checkpoint, as a new checkpoint: nothing is lost, and restoring `~1` \
+                   undoes it. Other mounts are not changed.";
     let hints = |read_only: bool, destructive: bool| {
         ToolAnnotations::new().read_only(read_only).destructive(destructive).idempotent(read_only).open_world(false)
     };
     vec![
         Tool::new("history", history, schema(json!({"limit": limit}), &[])).with_title("History").with_annotations(hints(true, false)),
         Tool::new("checkpoint", checkpoint, schema(json!({"label": label}), &[]))
-            .with_title("Make checkpoint")
+            .with_title("Create checkpoint")
             .with_annotations(hints(false, false)),
         Tool::new(RESTORE, restore, schema(json!({"checkpoint": name}), &["checkpoint"]))
             .with_title("Restore checkpoint")
@@ -47,19 +47,21 @@ pub(super) fn tools() -> Vec<Tool> {
 
 /// Handles a call of one of the tools.
 pub(super) async fn call(threads: &Threads, scope: &Scope, tool: &str, arguments: &JsonObject) -> ToolOutput {
-    let answer = async {
-        let answer = match tool {
-            "history" => history(threads, scope, arguments).await,
-            "checkpoint" => checkpoint(threads, scope, arguments).await,
-            _ => restore(threads, scope, arguments).await,
-        };
-        answer.unwrap_or_else(|error| ToolOutput::from_error(&error))
+    // These tools save the thread themselves if needed, so nothing is left to save.
+    let work = |_| -> BoxFuture<'_, (ToolOutput, CallOutcome)> {
+        Box::pin(async move {
+            let answer = match tool {
+                "history" => history(threads, scope, arguments).await,
+                "checkpoint" => checkpoint(threads, scope, arguments).await,
+                _ => restore(threads, scope, arguments).await,
+            };
+            let output = answer.unwrap_or_else(|error| ToolOutput::from_error(&error));
+            let outcome = CallOutcome::from(&output);
+            (output, outcome)
+        })
     };
-    match threads.session(scope).await {
-        // These tools save the thread themselves if needed, so nothing is left to save.
-        Ok(session) => session.call_as(tool, RecordedArguments::of(arguments), true, answer).await.answer,
-        Err(error) => ToolOutput::from_error(&error),
-    }
+    let done = threads.call_as(scope, tool, RecordedArguments::of(arguments), None, work).await;
+    done.and_then(Done::into_saved).unwrap_or_else(|error| ToolOutput::from_error(&error))
 }
 
 async fn history(threads: &Threads, scope: &Scope, arguments: &JsonObject) -> Result<ToolOutput> {
@@ -99,7 +101,7 @@ async fn checkpoint(threads: &Threads, scope: &Scope, arguments: &JsonObject) ->
         Box::pin(async move { session.checkpoint(notes).await })
     };
     let made = threads.lasting_history(scope, work).await?;
-    Ok(ToolOutput::new(format!("Made checkpoint {}", line(&made))).with_data(json!(made)))
+    Ok(ToolOutput::new(format!("Created checkpoint {}", line(&made))).with_data(json!(made)))
 }
 
 /// Returns the question to ask before a restore, or `None` if the thread is already at that checkpoint or it does not exist.
@@ -119,7 +121,7 @@ pub(super) async fn question(threads: &Threads, scope: &Scope, arguments: &JsonO
     let label = found.label.as_ref().map_or_else(String::new, |label| format!(", `{label}`"));
     let time = found.created_at.strftime("%Y-%m-%dT%H:%M:%SZ");
     let doing = format!(
-        "set the files of this conversation back to the checkpoint `{}` of {time} ({} entries{label}); what is there now stays a checkpoint",
+        "restore the files of this conversation to the checkpoint `{}` of {time} ({} entries{label}); their current state is kept as a checkpoint",
         found.id, found.entries
     );
     Ok(Some(Question::new("Restore", doing, None)))

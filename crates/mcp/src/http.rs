@@ -9,10 +9,11 @@
 //! a header that is not a list, such as `Host`, are also refused (`single.rs`). [`HttpLimits::cors`] answers the preflight requests of
 //! browsers.
 
+use super::long::{self, LongAnswer};
 use super::sessions::{Owner, Sessions};
 use super::single::check_single;
 use super::{McpCaller, McpServer, Standing};
-use axum::body::{Body, BodyDataStream};
+use axum::body::{Body, BodyDataStream, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
@@ -21,6 +22,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any_service};
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::{SessionManager, StreamableHttpServerConfig, StreamableHttpService};
@@ -31,6 +33,7 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, AllowPrivateNetwork, CorsLayer
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::shares::{Shares, User};
 use treehold_core::trace::TraceContext;
+use treehold_core::work;
 
 /// How long a browser may cache the response to a preflight request.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
@@ -102,7 +105,7 @@ impl HttpLimits {
     pub fn add_host(&mut self, host: &str) -> Result<()> {
         let is_address = host.parse::<std::net::IpAddr>().is_ok();
         if !is_address && !host.parse::<Authority>().is_ok_and(|host| !host.as_str().contains('@') && !host.host().is_empty()) {
-            let message = format!("`{host}` is no host; give a name or an address, with or without a port, such as files.example.com");
+            let message = format!("`{host}` is not a host; give a name or an address, with or without a port, such as `files.example.com`");
             return Err(Error::invalid_argument(message));
         }
         self.hosts.push(host.to_owned());
@@ -115,9 +118,7 @@ impl HttpLimits {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed origin.
     pub fn add_origin(&mut self, text: &str) -> Result<()> {
         let origin = Origin::parse(text).ok_or_else(|| {
-            Error::invalid_argument(format!(
-                "`{text}` is no origin; give a scheme and a host and nothing else, such as https://app.example.com"
-            ))
+            Error::invalid_argument(format!("`{text}` is not an origin; give only a scheme and a host, such as `https://app.example.com`"))
         })?;
         // Stored with its port, since an origin without one would match any port.
         self.origins.push(origin.to_string());
@@ -233,21 +234,27 @@ async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Nex
     // Requests within a session name it, and those without sessions name their method. The rest are handshakes, or are refused anyway.
     let says_method = request.headers().get(METHOD).is_some_and(|method| method != "initialize");
     let is_handshake = request.method() == Method::POST && named.is_none() && !says_method;
+    let long = LongAnswer::default();
+    let worker = request.extensions().get::<McpCaller>().map(|caller| work::Owner::from(&caller.scope)).unwrap_or_default();
+    request.extensions_mut().insert(long.clone());
+    let is_short = request.body().size_hint().upper().is_some_and(|bytes| bytes <= work::IN_PLACE_BYTES);
+    let answered = |response| answered(&long, &worker, is_short, response);
     let response = if is_handshake {
         let Some(place) = gate.pool.take(owner.user(), gate.sessions_max) else { return full(gate.sessions_max) };
-        let response = Sessions::begun_by(owner, place, next.run(request)).await;
+        let response = answered(Box::pin(Sessions::begun_by(owner, place, next.run(request)))).await;
         if let (Some(id), Some(standing)) = (session_of(&response), &standing) {
             gate.sessions.end_with(id, standing.clone());
         }
         response
     } else {
-        next.run(request).await
+        answered(Box::pin(next.run(request))).await
     };
     let is_stream = response
         .headers()
         .get(header::CONTENT_TYPE)
         .and_then(|media| media.to_str().ok())
         .is_some_and(|media| media.starts_with("text/event-stream"));
+    let response = if is_stream { long::streamed(response, long, worker) } else { response };
     match standing {
         Some(standing) if is_stream => {
             let begun = session_of(&response).map(str::to_owned);
@@ -257,6 +264,22 @@ async fn keep_to_owner(State(gate): State<Gate>, mut request: Request, next: Nex
     }
 }
 
+/// Awaits a response. A request that is not short is parsed, and a long response written, on a blocking thread.
+async fn answered(long: &LongAnswer, worker: &work::Owner, is_short: bool, response: BoxFuture<'static, Response>) -> Response {
+    let response = long.during(response);
+    let answer = if is_short {
+        long::unless_long(long, worker, response).await
+    } else {
+        let (long, owner) = (long.clone(), worker.clone());
+        let response = async move { long::unless_long(&long, &owner, response).await };
+        long::begun_apart(worker, response).await.flatten()
+    };
+    answer.unwrap_or_else(|error| {
+        tracing::error!(%error, "a long request or answer cannot be processed");
+        (StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error: the request or its answer cannot be processed").into_response()
+    })
+}
+
 /// Returns the id of the session that a response starts or belongs to.
 fn session_of(response: &Response) -> Option<&str> {
     response.headers().get(SESSION)?.to_str().ok()
@@ -264,7 +287,7 @@ fn session_of(response: &Response) -> Option<&str> {
 
 /// Returns the response to a handshake beyond the user's limit of sessions.
 fn full(sessions_max: usize) -> Response {
-    let message = format!("this user has {sessions_max} sessions, and may not have more; end one, or try again later");
+    let message = format!("this user has {sessions_max} sessions, the most allowed; end one, or try again later");
     let error = json!({"code": -32000, "message": message, "data": {"code": ErrorKind::Unavailable.code()}});
     let body = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::RETRY_AFTER, RETRY_AFTER)];
@@ -278,7 +301,7 @@ fn while_standing(body: Body, standing: Standing, sessions: Arc<Sessions>, sessi
     Body::from_stream(futures::stream::unfold(state, |(mut parts, standing, sessions, session)| async move {
         let part = parts.next().await?;
         let holds = standing.holds().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a stream ends, as nobody can say whether its token still holds");
+            tracing::warn!(%error, "closing a stream because its token cannot be checked");
             false
         });
         if holds {
@@ -287,7 +310,7 @@ fn while_standing(body: Body, standing: Standing, sessions: Arc<Sessions>, sessi
         if let Some(session) = session
             && let Err(error) = sessions.close_session(&session.into()).await
         {
-            tracing::warn!(%error, "a session whose token ended cannot be closed");
+            tracing::warn!(%error, "a session whose token has ended cannot be closed");
         }
         None
     }))

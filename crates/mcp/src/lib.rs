@@ -15,7 +15,7 @@
 //! The tree is also available as resources (`vfs:///path`): mounts with templates, files, directories and skills. Clients are notified of
 //! changes to the resources that they subscribed to.
 //!
-//! Where to start reading: `connection.rs` has the protocol's methods, one line each; `session/threads.rs` finds and saves the thread of a
+//! Where to start reading: `connection.rs` has the protocol's methods, one line each; [`Threads`] finds and saves the thread of a
 //! call.
 
 mod answer;
@@ -28,6 +28,8 @@ mod fixtures;
 mod history;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "http")]
+mod long;
 mod media;
 mod offer;
 mod oversized;
@@ -61,11 +63,12 @@ use offer::Offer;
 use reference::Reference;
 use std::fmt;
 use std::sync::Arc;
-use treehold_agent::session::Threads;
+use tokio::io::{AsyncRead, AsyncWrite};
+use treehold_agent::session::{Session, Threads};
 use treehold_agent::workspace::Workspace;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{Entry, EntryKind};
-use treehold_core::path::VfsPathBuf;
+use treehold_core::ops::{Entry, EntryKind, StatOptions};
+use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_core::shares::{Shares, User};
 
@@ -83,7 +86,7 @@ pub struct McpOptions {
     pub allowed: Vec<VfsPathBuf>,
     /// The consents that several servers share.
     pub consents: Option<Arc<Consents>>,
-    /// The session and subscription places of each user, if several servers share them.
+    /// The session and subscription slots of each user, if several servers share them.
     pub(crate) pools: Arc<Pools>,
     /// Whether to offer the fixtures of the protocol's conformance suites.
     #[cfg(feature = "conformance")]
@@ -175,10 +178,10 @@ impl Offered {
 impl McpServer {
     /// Creates the server without accepting connections.
     pub fn new(workspace: Workspace, options: McpOptions) -> Self {
-        let offers = offer::all(options.tools, options.thread_argument);
+        let offers = offer::all(options.tools, workspace.tools(), options.thread_argument);
         let reference = Reference::new(&options.allowed, workspace.shown());
         let mut mounts = vec![VfsPathBuf::root()];
-        mounts.extend(workspace.shown_mounts().filter(|mount| !mount.is_root()).map(ToOwned::to_owned));
+        mounts.extend(workspace.visible_mounts().filter(|mount| !mount.is_root()).map(ToOwned::to_owned));
         let instructions = instructions(&mounts);
         Self(Arc::new(Offered {
             #[cfg(feature = "conformance")]
@@ -193,17 +196,35 @@ impl McpServer {
         }))
     }
 
-    /// Checks that the directories in [`McpOptions::allowed`] exist, as the caller of the options sees the tree.
+    /// Checks that the directories in [`McpOptions::allowed`] exist in the tree of the options' scope, which is the only tree that is served
+    /// over standard input and output.
     ///
     /// # Errors
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a missing directory, and errors of opening the tree.
     pub async fn check(&self) -> Result<()> {
+        self.check_each(|_, _| true).await
+    }
+
+    /// Checks as [`McpServer::check`] does, but only directories that every thread of the options' user shares. A server whose requests name
+    /// their threads cannot know the others when it starts: a directory that a thread lacks is missing in each call.
+    ///
+    /// # Errors
+    /// As [`McpServer::check`].
+    pub async fn check_shared(&self) -> Result<()> {
+        self.check_each(|session, path| !session.is_state(path)).await
+    }
+
+    async fn check_each(&self, is_checked: impl Fn(&Session, &VfsPath) -> bool) -> Result<()> {
         let Offered { options, threads, .. } = &*self.0;
         for path in &options.allowed {
-            let tree = threads.session(&options.scope).await?.backend();
-            let is_missing = match tree.stat(path).await {
+            let session = threads.session(&options.scope).await?;
+            if !is_checked(&session, path) {
+                continue;
+            }
+            let tree = session.backend();
+            let is_missing = match tree.stat(path, &StatOptions::new()).await {
                 Ok(Entry { kind: EntryKind::Symlink, leads_to, .. }) => match leads_to {
-                    Some(target) => !tree.stat(&target).await.is_ok_and(|entry| entry.is_directory()),
+                    Some(target) => !tree.stat(&target, &StatOptions::new()).await.is_ok_and(|entry| entry.is_directory()),
                     None => true,
                 },
                 Ok(entry) => !entry.is_directory(),
@@ -211,7 +232,8 @@ impl McpServer {
             };
             if is_missing {
                 let message = format!(
-                    "`{path}` is no directory of the tree; make it first (`treehold mkdir {path}`), or allow one that `treehold ls /` shows"
+                    "`{path}` is not a directory of the tree; create it first (`treehold mkdir {path}`), or allow one that `treehold ls \
+                        /` shows"
                 );
                 return Err(Error::invalid_argument(message).at(path));
             }
@@ -226,6 +248,24 @@ impl McpServer {
     pub async fn serve_stdio(&self, stop: impl Future<Output = ()>) -> Result<()> {
         let served = tokio::select! {
             served = stdio::serve(self.connection()) => served,
+            () = stop => Ok(()),
+        };
+        self.close().await.and(served)
+    }
+
+    /// Serves one connection like [`McpServer::serve_stdio`], over any two streams of bytes, such as those of a socket or of a pipe within
+    /// the process.
+    ///
+    /// # Errors
+    /// As [`McpServer::serve_stdio`].
+    pub async fn serve_over(
+        &self,
+        input: impl AsyncRead + Send + Unpin + 'static,
+        output: impl AsyncWrite + Send + Unpin + 'static,
+        stop: impl Future<Output = ()>,
+    ) -> Result<()> {
+        let served = tokio::select! {
+            served = stdio::serve_over(self.connection(), input, output) => served,
             () = stop => Ok(()),
         };
         self.close().await.and(served)
@@ -263,6 +303,6 @@ fn instructions(mounts: &[VfsPathBuf]) -> String {
     if !mounts.is_empty() {
         text.push_str(&format!("; mounted in it: {}", mounts.join(", ")));
     }
-    text.push_str(". An answer that was cut says how to go on.");
+    text.push_str(". A truncated answer says how to continue.");
     text
 }

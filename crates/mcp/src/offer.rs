@@ -6,7 +6,7 @@ use super::reference;
 use rmcp::model::{MetaObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use treehold_agent::tools::{ToolInfo, ToolSet};
+use treehold_agent::tools::{ToolInfo, ToolRegistry, ToolSet};
 
 /// The argument that names the thread of a call.
 pub(super) const THREAD_ARGUMENT: &str = "thread_id";
@@ -35,9 +35,9 @@ pub(super) enum OfferKind {
 }
 
 /// Returns the tools in a fixed order, so that prompts that contain them stay cached.
-pub(super) fn all(tools: McpTools, thread_argument: bool) -> Vec<Offer> {
+pub(super) fn all(tools: McpTools, registry: &ToolRegistry, thread_argument: bool) -> Vec<Offer> {
     let of = |set: ToolSet, only_reads: bool| {
-        let infos = set.tools().iter().filter(move |info| info.read_only || !only_reads);
+        let infos = registry.infos(set).filter(move |info| info.read_only || !only_reads);
         infos.map(move |info| Offer { tool: described(info), kind: OfferKind::Call(set) })
     };
     let mut offers: Vec<Offer> = match tools {
@@ -63,10 +63,15 @@ pub(super) fn all(tools: McpTools, thread_argument: bool) -> Vec<Offer> {
 
 fn described(info: &ToolInfo) -> Tool {
     let schema = info.input_schema.as_object().cloned().unwrap_or_default();
-    let annotations =
-        ToolAnnotations::new().read_only(info.read_only).destructive(info.destructive).idempotent(info.idempotent).open_world(false);
-    let tool = Tool::new(info.name, info.description, Arc::new(schema)).with_title(info.title).with_annotations(annotations);
-    match info.name {
+    let annotations = ToolAnnotations::new()
+        .read_only(info.read_only)
+        .destructive(info.destructive)
+        .idempotent(info.idempotent)
+        .open_world(info.open_world);
+    let tool = Tool::new(info.name.clone(), info.description.clone(), Arc::new(schema))
+        .with_title(info.title.clone())
+        .with_annotations(annotations);
+    match &*info.name {
         "read_file" => {
             let mut meta = MetaObject::new();
             meta.insert("anthropic/maxResultSizeChars".to_owned(), RESULT_CHARS_MAX.into());
@@ -80,7 +85,7 @@ fn described(info: &ToolInfo) -> Tool {
 fn with_thread(mut schema: Map<String, Value>) -> Map<String, Value> {
     let argument = json!({
         "type": "string",
-        "description": "The conversation whose files stand at `/`; leave it out for the current one.",
+        "description": "The conversation whose files are at `/`; omit it for the current one.",
         "default": "",
     });
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
@@ -95,7 +100,7 @@ mod tests {
     use treehold_agent::tools::ToolFormat;
 
     fn names(tools: McpTools) -> Vec<String> {
-        all(tools, true).iter().map(|offer| offer.tool.name.to_string()).collect()
+        all(tools, &ToolRegistry::new(), true).iter().map(|offer| offer.tool.name.to_string()).collect()
     }
 
     #[test]
@@ -113,17 +118,21 @@ mod tests {
     }
 
     #[test]
-    fn own_tools_take_a_thread_if_enabled() {
-        for offer in all(McpTools::Admin, true) {
+    fn tools_take_a_thread_if_enabled() {
+        for offer in all(McpTools::Admin, &ToolRegistry::new(), true) {
             assert_eq!(offer.tool.input_schema["properties"][THREAD_ARGUMENT]["type"], "string", "{}", offer.tool.name);
         }
-        assert!(all(McpTools::Admin, false).iter().all(|offer| offer.tool.input_schema["properties"].get(THREAD_ARGUMENT).is_none()));
+        assert!(
+            all(McpTools::Admin, &ToolRegistry::new(), false)
+                .iter()
+                .all(|offer| offer.tool.input_schema["properties"].get(THREAD_ARGUMENT).is_none())
+        );
     }
 
     #[test]
     fn descriptions_equal_the_library_export() {
         let exported = treehold_agent::tools::schema::export(ToolFormat::Mcp);
-        for (offer, exported) in all(McpTools::Default, false).iter().zip(exported.as_array().expect("a list")) {
+        for (offer, exported) in all(McpTools::Default, &ToolRegistry::new(), false).iter().zip(exported.as_array().expect("a list")) {
             let mut told = serde_json::to_value(&offer.tool).expect("a tool is data");
             told.as_object_mut().expect("an object").remove("_meta");
             assert_eq!(&told, exported);

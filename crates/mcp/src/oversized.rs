@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 use treehold_agent::session::{Target, Threads};
 use treehold_agent::tools::ToolOutput;
+use treehold_core::ops::StatOptions;
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_tree::backend::{Backend, BackendExt};
@@ -30,7 +31,7 @@ pub(super) async fn offloaded(threads: &Threads, scope: &Scope, tool: &str, outp
         let (file, content) = (file.clone(), content.clone());
         Box::pin(async move {
             let tree = session.backend();
-            if tree.stat(&VfsPath::parse(&file)?).await.is_ok_and(|entry| entry.size_bytes == content.len() as u64) {
+            if tree.stat(&VfsPath::parse(&file)?, &StatOptions::new()).await.is_ok_and(|entry| entry.size_bytes == content.len() as u64) {
                 return Ok(());
             }
             tree.write(&file, content).await.map(drop)
@@ -44,7 +45,7 @@ pub(super) async fn offloaded(threads: &Threads, scope: &Scope, tool: &str, outp
             ToolOutput::new(started(&output.text, tool, &path)).with_data(data)
         }
         Err(error) => {
-            tracing::debug!(%error, tool, "a long answer cannot be put into a file");
+            tracing::debug!(%error, tool, "a long answer cannot be written to a file");
             output
         }
     }
@@ -84,7 +85,7 @@ mod tests {
         let again = offloaded(&threads, &scope, "grep", ToolOutput::new(long.clone())).await;
         assert_eq!(again.text, output.text);
         let options = GrepOptions::new("line 4999");
-        assert_eq!(tree.grep(VfsPath::ROOT, &options).await.expect("searched").files, [], "answers are no material of other searches");
+        assert_eq!(tree.grep(VfsPath::ROOT, &options).await.expect("searched").files, [], "searches skip stored answers");
         let short = ToolOutput::new("x".repeat(CHARS_MAX));
         assert_eq!(offloaded(&threads, &scope, "grep", short.clone()).await, short);
     }

@@ -51,7 +51,7 @@ impl std::str::FromStr for McpTools {
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|tools| tools.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            Error::invalid_argument(format!("there are no tools `{text}`; the choices are {names}"))
+            Error::invalid_argument(format!("there is no tool set `{text}`; the tool sets are {names}"))
         })
     }
 }

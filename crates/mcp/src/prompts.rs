@@ -15,7 +15,7 @@ pub(super) const MEMORY: &str = "memory";
 
 /// Returns the only prompt.
 pub(super) fn list() -> ListPromptsResult {
-    let description = "What is kept in memory for every conversation, with when and how to add to it";
+    let description = "The prompt memory shared by all conversations, with instructions on how to add to it";
     let prompts = vec![Prompt::new(MEMORY, Some(description), None)];
     ListPromptsResult::with_all_items(prompts).with_ttl_ms(3_600_000).with_cache_scope(CacheScope::Public)
 }
@@ -26,7 +26,7 @@ pub(super) async fn get(threads: &Threads, scope: &Scope, may_write: bool, name:
         return Err(ErrorData::invalid_params(format!("there is no prompt `{name}`; the prompts are {MEMORY}"), None));
     }
     let text = memory(threads, scope, may_write, usize::MAX).await.map_err(|error| protocol_error(&error, MEMORY))?;
-    let text = if text.is_empty() { "No memory is kept for this workspace.".to_owned() } else { text };
+    let text = if text.is_empty() { "There is no prompt memory in this workspace.".to_owned() } else { text };
     Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, text)]))
 }
 
@@ -39,5 +39,5 @@ pub(super) async fn memory(threads: &Threads, scope: &Scope, may_write: bool, ch
     let tokens_max = options.tokens_max.min(chars_max / CHARS_A_TOKEN);
     let sources: Vec<&str> = settings.sources.iter().map(|source| source.as_str()).collect();
     let memory = session.memory(&sources).await?;
-    Ok(memory.prompt_apart(options.with_tokens_max(tokens_max)).await?.text)
+    Ok(memory.prompt_in_background(options.with_tokens_max(tokens_max)).await?.text)
 }

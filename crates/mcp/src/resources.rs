@@ -14,6 +14,7 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::file;
 use treehold_core::ops::{Entry, EntryKind, LsOptions, OnFailure, ReadOptions};
 use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_core::work;
 use treehold_tree::backend::Backend;
 
 /// The largest file that can be read as a resource, in bytes: a client receives all of it or nothing.
@@ -47,7 +48,10 @@ fn meaning(mount: &VfsPath) -> String {
 /// Reads a file, as text if it is text. A directory reads as its entry names, one per line, for clients that cannot list directories.
 pub(super) async fn read(tree: &dyn Backend, path: &VfsPath, uri: &str) -> Result<ReadResourceResult> {
     let contents = match tree.read(path, &ReadOptions::new().with_bytes_max(READ_BYTES_MAX)).await {
-        Ok(read) => content(path, uri, read.content.into()),
+        Ok(read) => {
+            let (path, uri) = (path.to_owned(), uri.to_owned());
+            work::run(read.content.len() as u64, move |_| content(&path, &uri, read.content.into())).await?
+        }
         Err(error) if error.kind() == ErrorKind::IsDirectory => {
             let listing = tree.ls(path, &LsOptions::new().with_limit(ENTRIES_MAX).with_on_failure(OnFailure::Partial)).await?;
             let mut text: String = listing.entries.iter().map(|entry| format!("{}\n", shown(entry))).collect();
@@ -124,7 +128,7 @@ pub(super) fn protocol_error(error: &Error, uri: &str) -> ErrorData {
 
 /// Returns the error for a URI that is not in this tree.
 pub(super) fn foreign(uri: &str) -> ErrorData {
-    let message = format!("`{uri}` is no resource of this tree; its URIs start with vfs:/// and an absolute path");
+    let message = format!("`{uri}` is not a resource of this tree; write `vfs://` and an absolute path, such as `vfs:///notes.md`");
     ErrorData::resource_not_found(message, Some(json!({"uri": uri})))
 }
 

@@ -5,6 +5,7 @@
 //! ([`Sessions::end_with`]), even if it is idle.
 
 use super::caller::{McpCaller, Standing};
+use super::long::LongAnswer;
 use futures::Stream;
 use parking_lot::Mutex;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
@@ -44,7 +45,7 @@ impl Owner {
 #[derive(Debug)]
 struct Begun {
     owner: Owner,
-    /// Its place among the user's sessions.
+    /// Its slot among the user's sessions.
     _place: Share<User>,
     /// The task that ends it when its owner is no longer authorized.
     ending: Option<AbortHandle>,
@@ -71,7 +72,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Handles a request that may start a session. The session belongs to `owner` and holds `place` until it ends.
+    /// Handles a request that may start a session. The session belongs to `owner` and holds the slot `place` until it ends.
     pub(super) async fn begun_by<T>(owner: Owner, place: Share<User>, handle: impl Future<Output = T>) -> T {
         BEGINNING.scope(Mutex::new(Some(Begun { owner, _place: place, ending: None })), handle).await
     }
@@ -87,7 +88,7 @@ impl Sessions {
             // Closing the session aborts this task, so close it in another one.
             tokio::spawn(async move {
                 if let Err(error) = sessions.close_session(&id).await {
-                    tracing::warn!(%error, "a session whose token ended cannot be closed");
+                    tracing::warn!(%error, "a session whose token has ended cannot be closed");
                 }
             });
         });
@@ -106,7 +107,7 @@ impl SessionManager for Sessions {
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
         let begun = BEGINNING.try_with(|begun| begun.lock().take()).ok().flatten();
-        let begun = begun.ok_or_else(|| SessionError::Io(std::io::Error::other("a session begins with a handshake")))?;
+        let begun = begun.ok_or_else(|| SessionError::Io(std::io::Error::other("a session must begin with a handshake")))?;
         let (id, transport) = self.local.create_session().await?;
         self.begun.lock().insert(id.clone(), begun);
         Ok((id, transport))
@@ -150,6 +151,6 @@ impl SessionManager for Sessions {
         id: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        self.local.resume(id, last_event_id).await
+        self.local.resume(id, last_event_id).await.map(LongAnswer::marking)
     }
 }

@@ -7,8 +7,8 @@
 use axum::extract::Request;
 use axum::http::{HeaderName, header};
 
-/// Headers that are not lists. A repeated `traceparent` starts a new trace and refuses nothing, as
-/// [Trace Context](https://www.w3.org/TR/trace-context/) asks.
+/// Headers that are not lists. A repeated `traceparent` starts a new trace instead of failing, as [Trace
+/// Context](https://www.w3.org/TR/trace-context/) requires.
 const SINGLE: [HeaderName; 11] = [
     header::AUTHORIZATION,
     header::CONTENT_LENGTH,

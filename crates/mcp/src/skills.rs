@@ -42,7 +42,7 @@ pub(super) async fn list(tree: &dyn Backend, mounts: &[VfsPathBuf], cursor: Opti
     for (at, place) in places.iter().enumerate() {
         match skill(tree, place).await {
             Ok(skill) => skills.push(skill),
-            Err(error) => tracing::debug!(path = %place, %error, "a SKILL.md is no skill"),
+            Err(error) => tracing::debug!(path = %place, %error, "a SKILL.md is not a valid skill"),
         }
         if skills.len() == SKILLS_MAX && at + 1 < places.len() {
             next = Some(place.as_str().to_owned());
@@ -57,7 +57,7 @@ pub(super) async fn list(tree: &dyn Backend, mounts: &[VfsPathBuf], cursor: Opti
 /// Returns a skill by the path of its `SKILL.md`.
 pub(super) async fn get(tree: &dyn Backend, path: &VfsPath) -> Result<GetSkillResult> {
     if !path.segments().any(|segment| segment == DIRECTORY) {
-        let message = format!("`{path}` is no skill: skills lie beneath a directory `{DIRECTORY}`");
+        let message = format!("`{path}` is not a skill: skills lie beneath a directory `{DIRECTORY}`");
         return Err(Error::invalid_argument(message).at(path));
     }
     Ok(GetSkillResult::new(skill(tree, path).await?).with_ttl_ms(0).with_cache_scope(CacheScope::Private))
@@ -71,24 +71,28 @@ async fn places_beneath(tree: &dyn Backend, mount: &VfsPath) -> Result<Vec<VfsPa
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
         // A mount that cannot be searched, such as one whose `skills` is a link out of it, must not hide the skills of others.
         Err(error) => {
-            tracing::warn!(path = %directory, %error, "skills cannot be looked for");
+            tracing::warn!(path = %directory, %error, "skills cannot be searched for");
             Ok(Vec::new())
         }
     }
 }
 
 async fn skill(tree: &dyn Backend, path: &VfsPath) -> Result<Skill> {
-    let wrong = |reason: String| Error::invalid_argument(format!("`{path}` is no skill: {reason}")).at(path);
-    let directory = path.parent().ok_or_else(|| wrong("it lies in no directory of its own".to_owned()))?;
+    let wrong = |reason: String| Error::invalid_argument(format!("`{path}` is not a skill: {reason}")).at(path);
+    let directory = path.parent().ok_or_else(|| wrong("it is not in a directory of its own".to_owned()))?;
     let text = tree.read(path, &ReadOptions::new().with_bytes_max(BYTES_MAX)).await?.content;
     let text = std::str::from_utf8(&text).map_err(|_| wrong("it is not UTF-8 text".to_owned()))?;
-    let head = head(text).ok_or_else(|| wrong("it does not start with a head between lines of `---`".to_owned()))?;
+    let head = head(text).ok_or_else(|| wrong("it does not start with front matter between lines of `---`".to_owned()))?;
     if head.len() > HEAD_BYTES_MAX {
-        let message = format!("the head of `{path}` has over {HEAD_BYTES_MAX} bytes; move text behind it");
+        let message = format!("the front matter of `{path}` has over {HEAD_BYTES_MAX} bytes; move text below it");
         return Err(Error::new(ErrorKind::TooLarge, message).at(path));
     }
-    let head: SkillFrontmatter =
-        serde_saphyr::from_str_with_options(head, yaml_limits()).map_err(|error| wrong(format!("its head cannot be read: {error}")))?;
+    let head: SkillFrontmatter = serde_saphyr::from_str_with_options(head, yaml_limits()).map_err(|error| {
+        wrong(format!(
+            "its front matter cannot be read: \
+            {error}"
+        ))
+    })?;
     if head.name != directory.name() {
         return Err(wrong(format!("it is named `{}` and lies in `{}`; the two must be the same", head.name, directory.name())));
     }
@@ -169,7 +173,7 @@ mod tests {
         let mounts = [VfsPathBuf::root()];
         let listed = list(&tree, &mounts, None).await.expect("listed").skills;
         assert_eq!(listed.len(), 1);
-        listed[0].validate().expect("as the extension wants it");
+        listed[0].validate().expect("the skill is valid");
         assert_eq!(listed[0].frontmatter.description, "Issues invoices\n");
         assert_eq!(listed[0].frontmatter.extra["allowed-tools"], serde_json::json!(["Read", "Grep"]));
         let SkillResources::Files(files) = &listed[0].resources else { panic!("files") };
@@ -179,7 +183,7 @@ mod tests {
         for (path, reason) in
             [("/skills/other/SKILL.md", "named `another`"), ("/skills/bare/SKILL.md", "---"), ("/notes/billing/SKILL.md", "beneath")]
         {
-            let error = get(&tree, &VfsPathBuf::parse(path).expect("legal")).await.expect_err("no skill");
+            let error = get(&tree, &VfsPathBuf::parse(path).expect("legal")).await.expect_err("not a skill");
             assert!(error.message().contains(reason), "{error}");
         }
     }
@@ -193,7 +197,7 @@ mod tests {
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(30_000), vec!["*a"; 5_000].join(", "));
         for (what, rest, kind) in [
             ("laughs", laughs(9), ErrorKind::InvalidArgument),
-            ("a long text again and again", long, ErrorKind::InvalidArgument),
+            ("a long text many times", long, ErrorKind::InvalidArgument),
             ("nesting", format!("a: {}{}\n", "[".repeat(10_000), "]".repeat(10_000)), ErrorKind::InvalidArgument),
             ("nesting by lines", (0..150).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect(), ErrorKind::InvalidArgument),
             ("values", format!("a: [{}]\n", "1,".repeat(30_000)), ErrorKind::InvalidArgument),

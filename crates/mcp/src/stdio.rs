@@ -15,6 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::work;
 
 /// The longest line, in bytes; the same as the default for a request over HTTP.
 const LINE_BYTES_MAX: usize = 16 << 20;
@@ -27,7 +28,7 @@ pub(super) async fn serve(connection: Connection) -> Result<()> {
     serve_over(connection, tokio::io::stdin(), tokio::io::stdout()).await
 }
 
-async fn serve_over(
+pub(super) async fn serve_over(
     connection: Connection,
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
@@ -108,7 +109,7 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
     fn taken(&mut self) -> Line {
         let line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.is_too_long) {
-            let message = format!("a message may have {} bytes at most", self.line_bytes_max);
+            let message = format!("a message may have at most {} bytes", self.line_bytes_max);
             return Line::Answer(failure(ErrorCode::INVALID_REQUEST, &message, Value::Null));
         }
         message(&line)
@@ -133,12 +134,12 @@ fn message(line: &[u8]) -> Line {
     match serde_json::from_value(value) {
         Ok(message) => Line::Message(Box::new(message)),
         Err(error) if is_notification => {
-            tracing::debug!(%error, "a notification that is not known");
+            tracing::debug!(%error, "an unknown notification was ignored");
             Line::Nothing
         }
         Err(error) => {
-            tracing::debug!(%error, "a line that is no message");
-            Line::Answer(failure(ErrorCode::INVALID_REQUEST, "the line is no message of the protocol", id.unwrap_or_default()))
+            tracing::debug!(%error, "a line is not a message");
+            Line::Answer(failure(ErrorCode::INVALID_REQUEST, "the line is not a message of the protocol", id.unwrap_or_default()))
         }
     }
 }
@@ -158,8 +159,9 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut waiting: mpsc::Receiver<
     output.flush().await
 }
 
-fn line_of(message: &impl serde::Serialize) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(message).map_err(io::Error::other)?;
+/// Writes a message as a line. A long one is written on a blocking thread.
+async fn line_of(message: impl serde::Serialize + Send + 'static) -> io::Result<Vec<u8>> {
+    let mut line = work::to_json(message).await.map_err(io::Error::other)?;
     line.push(b'\n');
     Ok(line)
 }
@@ -174,7 +176,7 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleServer> for Lines<R> {
     fn send(&mut self, item: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let answers = self.answers.clone();
         async move {
-            let line = line_of(&item)?;
+            let line = line_of(item).await?;
             answers.ok_or_else(closed)?.send(line).await.map_err(|_| closed())
         }
     }
@@ -184,8 +186,9 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleServer> for Lines<R> {
             // Keep the response here until the queue has room, so that a cancelled wait does not lose it.
             if self.answer.is_some() {
                 let room = self.answers.as_ref()?.reserve().await.ok()?;
-                let answer = self.answer.take()?;
-                room.send(line_of(&answer).ok()?);
+                let mut line = self.answer.take()?.to_string().into_bytes();
+                line.push(b'\n');
+                room.send(line);
             }
             if !self.read().await {
                 return None;
@@ -213,12 +216,17 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     const LINE_BYTES_MAX: usize = 100;
+    const LONG_BYTES_MAX: usize = 1 << 20;
     const PING: &str = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}";
 
     /// Returns the ids of the messages that are received from an input, and the responses to everything else.
     async fn taken(input: &[u8]) -> (Vec<Value>, Vec<Value>) {
+        taken_up_to(LINE_BYTES_MAX, input).await
+    }
+
+    async fn taken_up_to(line_bytes_max: usize, input: &[u8]) -> (Vec<Value>, Vec<Value>) {
         let (mut peer, output) = duplex(1 << 16);
-        let mut lines = Lines::new(input, output, LINE_BYTES_MAX);
+        let mut lines = Lines::new(input, output, line_bytes_max);
         let mut ids = Vec::new();
         while let Some(message) = lines.receive().await {
             ids.push(serde_json::to_value(&message).expect("data")["id"].clone());
@@ -252,6 +260,56 @@ mod tests {
         }
     }
 
+    /// JSON that is made to be costly or ambiguous gets one answer, and the connection goes on.
+    #[tokio::test]
+    async fn hostile_line_is_answered_once_and_next_message_is_received() {
+        let call = |arguments: &str| {
+            let params = format!("{{\"name\":\"ls\",\"arguments\":{arguments}}}");
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{params}}}")
+        };
+        let deep = [("[", "]"), ("{\"a\":", "}")].map(|(open, close)| format!("{}1{}", open.repeat(50_000), close.repeat(50_000)));
+        let unclosed = "[".repeat(500_000);
+        let digits = "9".repeat(100_000);
+        let id = |id: &str| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}");
+        for (line, code) in [
+            (deep[0].clone(), -32700),
+            (deep[1].clone(), -32700),
+            (call(&deep[0]), -32700),
+            (call(&format!("{{\"path\":{}}}", deep[1])), -32700),
+            (unclosed, -32700),
+            // Numbers beyond what 64 bits hold.
+            (call(&format!("{{\"limit\":{digits}}}")), -32700),
+            (call("{\"limit\":1e999}"), -32700),
+            (id(&digits), -32700),
+            (id("18446744073709551616"), -32600),
+            (id("-9223372036854775809"), -32600),
+            (id("null"), -32600),
+            (id("{\"a\":1}"), -32600),
+            // Text that is not Unicode, and characters that JSON forbids within text.
+            (id("\"\\ud800\""), -32700),
+            (id("\"a\u{0}b\""), -32700),
+            (format!("\u{0}{PING}"), -32700),
+            (format!("{PING}{PING}"), -32700),
+            (format!("{}{PING}", " ".repeat(LONG_BYTES_MAX)), -32600),
+        ] {
+            let shown: String = line.chars().take(120).collect();
+            let (ids, answers) = taken_up_to(LONG_BYTES_MAX, format!("{line}\n{PING}\n").as_bytes()).await;
+            assert_eq!(ids, [7], "{shown}");
+            assert_eq!(answers.iter().map(|answer| answer["error"]["code"].clone()).collect::<Vec<_>>(), [code], "{shown}");
+        }
+        let invalid = [&call("{\"path\":\"")[..], "\n"].concat().into_bytes();
+        let invalid = [&invalid[..invalid.len() - 3], b"\xff\xfe\"}}}\n", PING.as_bytes(), b"\n"].concat();
+        let (ids, answers) = taken_up_to(LONG_BYTES_MAX, &invalid).await;
+        assert_eq!((ids, answers.len(), &answers[0]["error"]["code"]), (vec![json!(7)], 1, &json!(-32700)));
+        // An exponent does not make a number a fraction: the id is the whole number 1000.
+        let (ids, answers) = taken_up_to(LONG_BYTES_MAX, format!("{}\n{PING}\n", id("1e3")).as_bytes()).await;
+        assert_eq!((ids, answers.len()), (vec![json!(1000), json!(7)], 0));
+        // If a key occurs twice, the last value counts, both for the message and for its id.
+        let twice = "{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"none\",\"method\":\"ping\"}";
+        let (ids, answers) = taken_up_to(LONG_BYTES_MAX, format!("{twice}\n{PING}\n").as_bytes()).await;
+        assert_eq!((ids, answers.len()), (vec![json!(2), json!(7)], 0));
+    }
+
     #[tokio::test]
     async fn blank_lines_and_notifications_are_not_answered() {
         for line in ["", " ", "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/of-another-time\"}"] {
@@ -259,7 +317,7 @@ mod tests {
             assert!(answers.is_empty(), "{line}: {answers:?}");
         }
         let (ids, answers) = taken(b"{\"jsonrpc\":\"2.0\",\"id\":1").await;
-        assert!(ids.is_empty() && answers.is_empty(), "a line without an end is none");
+        assert!(ids.is_empty() && answers.is_empty(), "a line without an end is ignored");
     }
 
     /// A connection waits for messages and other events at once, and cancels one wait for the other.

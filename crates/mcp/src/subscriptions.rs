@@ -22,7 +22,7 @@ pub(super) const SUBSCRIPTIONS_MAX: usize = 1_000;
 /// Returns the error for too many subscriptions, with one of the codes reserved for servers
 /// ([JSON-RPC](https://www.jsonrpc.org/specification#error_object)).
 pub(super) fn too_many() -> ErrorData {
-    let message = format!("this user has {SUBSCRIPTIONS_MAX} subscriptions, and may not have more; end one, or try again later");
+    let message = format!("this user has {SUBSCRIPTIONS_MAX} subscriptions, the most allowed; end one, or try again later");
     ErrorData::new(ErrorCode(-32000), message, Some(json!({"code": ErrorKind::Unavailable.code()})))
 }
 

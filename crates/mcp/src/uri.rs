@@ -1,5 +1,6 @@
 //! Paths as resource URIs: `vfs:///memories/AGENTS.md`, percent-encoded by [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986).
 
+use treehold_core::escape::{escape_bytes, is_unreserved, unescape};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
 /// The prefix of every URI of this tree. The authority is empty, since the caller determines the tree.
@@ -7,16 +8,8 @@ const SCHEME: &str = "vfs://";
 
 /// Returns the URI of a path.
 pub(super) fn of(path: &VfsPath) -> String {
-    let mut uri = String::with_capacity(SCHEME.len() + path.as_str().len());
-    uri.push_str(SCHEME);
-    for byte in path.as_str().bytes() {
-        match byte {
-            b'/' | b'-' | b'.' | b'_' | b'~' => uri.push(char::from(byte)),
-            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(byte)),
-            byte => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri
+    let is_plain = |character| character == '/' || is_unreserved(character);
+    format!("{SCHEME}{}", escape_bytes(path.as_str().as_bytes(), is_plain))
 }
 
 /// Returns the template of the URIs beneath a path, by [RFC 6570](https://www.rfc-editor.org/rfc/rfc6570).
@@ -28,24 +21,7 @@ pub(super) fn template_beneath(path: &VfsPath) -> String {
 /// Returns the path that a URI names, or `None` if it is not a URI of this tree.
 pub(super) fn path(uri: &str) -> Option<VfsPathBuf> {
     let text = uri.strip_prefix(SCHEME).filter(|rest| rest.starts_with('/') && !rest.contains(['?', '#']))?;
-    VfsPathBuf::parse(decoded(text)?).ok()
-}
-
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        if *first == b'%' {
-            let (digits, after) = after.split_at_checked(2)?;
-            let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = after;
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
-    }
-    String::from_utf8(bytes).ok()
+    VfsPathBuf::parse(unescape(text)?).ok()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use treehold_agent::session::Threads;
 use treehold_core::error::ErrorKind;
-use treehold_core::ops::{EntryKind, LsOptions, Version};
+use treehold_core::ops::{EntryKind, LsOptions, StatOptions, Version};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_core::shares::{Share, User};
@@ -80,7 +80,7 @@ pub(super) struct Watched {
     /// Subscribed before the first check, so that concurrent writes also wake it.
     writes: watch::Receiver<u64>,
     ticks: Interval,
-    /// Its place among the user's subscriptions.
+    /// Its slot among the user's subscriptions.
     _place: Share<User>,
 }
 
@@ -110,7 +110,7 @@ impl Watched {
             Some(place) => place,
             None => {
                 let watch = self.threads.workspace().watch(&self.scope, &mount).await.unwrap_or_else(|error| {
-                    tracing::debug!(%error, %mount, "changes are not told of, and are looked for");
+                    tracing::debug!(%error, %mount, "watching for changes failed; polling instead");
                     None
                 });
                 self.told.push(Told { mount, watch });
@@ -179,7 +179,7 @@ impl Watched {
     /// Returns the state of a resource, or `None` if the check fails.
     async fn look(&self, path: &VfsPath) -> Option<Seen> {
         let tree = self.threads.session(&self.scope).await.ok()?.backend();
-        match tree.stat(path).await {
+        match tree.stat(path, &StatOptions::new()).await {
             Ok(entry) if entry.kind == EntryKind::Directory => {
                 let listing = tree.ls(path, &LsOptions::new().with_limit(ENTRIES_MAX)).await.ok()?;
                 let mut hasher = blake3::Hasher::new();
@@ -206,7 +206,7 @@ async fn first(told: &mut [Told]) -> usize {
                 if let Some(watch) = &mut told.watch
                     && let Err(error) = watch.changed().await
                 {
-                    tracing::debug!(%error, mount = %told.mount, "changes are told of no more, and are looked for");
+                    tracing::debug!(%error, mount = %told.mount, "the watch for changes ended; polling instead");
                     told.watch = None;
                 }
                 place
@@ -233,7 +233,7 @@ mod tests {
     }
 
     async fn watched(workspace: Workspace) -> Watched {
-        let place = Arc::new(treehold_core::shares::Shares::default()).take((None, None), 1).expect("a place");
+        let place = Arc::new(treehold_core::shares::Shares::default()).take((None, None), 1).expect("a slot");
         let uris = ["vfs:///memories/a".to_owned(), "vfs:///memories".to_owned()];
         Watched::begin(Arc::new(Threads::new(workspace)), Scope::new().with_thread("t"), &uris, place).await
     }
@@ -244,7 +244,8 @@ mod tests {
         let tree = Arc::new(Layered::new(Fault::never(), StoreBackend::new(store.clone(), namespace())));
         let mounted = || Workspace::builder().backend("/memories", tree.clone()).expect("a mount");
         let rows = store.clone();
-        let told = mounted().watched("/memories", move |_| Ok((rows.clone() as Arc<dyn Store>, namespace()))).expect("a path").build();
+        let told =
+            mounted().with_change_source("/memories", move |_| Ok((rows.clone() as Arc<dyn Store>, namespace()))).expect("a path").build();
         let (mut told, mut asked) = (watched(told).await, watched(mounted().build()).await);
         let hour = Duration::from_secs(3_600);
         let before = tree.layer().calls();
@@ -269,13 +270,14 @@ mod tests {
         let tree = Arc::new(Layered::new(Fault::nth(3), StoreBackend::new(store.clone(), namespace())));
         let rows = store.clone();
         let workspace = Workspace::builder().backend("/memories", tree.clone()).expect("a mount");
-        let workspace = workspace.watched("/memories", move |_| Ok((rows.clone() as Arc<dyn Store>, namespace()))).expect("a path");
+        let workspace =
+            workspace.with_change_source("/memories", move |_| Ok((rows.clone() as Arc<dyn Store>, namespace()))).expect("a path");
         let mut watched = watched(workspace.build()).await;
         StoreBackend::new(store.clone(), namespace()).write("/a", "x").await.expect("written");
         let mut heard = watched.changed().await;
         while heard.len() < 2 {
             heard.extend(watched.changed().await);
         }
-        assert_eq!(tree.layer().faults(), 1, "the look failed that was made when it was told");
+        assert_eq!(tree.layer().faults(), 1, "the check after the notification failed");
     }
 }

@@ -6,6 +6,7 @@
 //! `scan.rs` and `write.rs`. `key.rs` explains how long keys fit into an index.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use treehold_store::combiner::Combiner;
 use treehold_store::server_url::shown;
 use treehold_store::watch::Watches;
 use treehold_store::{
-    Batch, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
-    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch,
+    Batch, FilteredScan, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 
+mod engine;
 mod error;
 mod key;
 mod migrate;
@@ -43,6 +45,8 @@ use scan::ScanRun;
 use schema::ServerFacts;
 use sql::Tables;
 use write::Writer;
+
+pub use engine::MysqlEngine;
 
 /// How often watched namespaces are polled for commits of other processes.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
@@ -174,10 +178,13 @@ struct Shared {
 }
 
 impl MysqlStore {
-    /// Returns the capabilities of this engine as known before a server is asked: those of usual packet sizes and
+    /// Returns the capabilities of this engine as known before a server is contacted: those of usual packet sizes and
     /// durability.
     pub fn offers() -> StoreCapabilities {
-        StoreCapabilities::new(Durability::Power).with_shared(true).with_value_bytes_max(Some(schema::USUAL_VALUE_BYTES_MAX))
+        StoreCapabilities::new(Durability::Power)
+            .with_sweeps(true)
+            .with_shared(true)
+            .with_value_bytes_max(Some(schema::USUAL_VALUE_BYTES_MAX))
     }
 
     /// Opens the store at a URL with default options, and creates its tables if missing.
@@ -223,7 +230,10 @@ impl MysqlStore {
             combiner: Combiner::new(writer()),
             sweeper: Arc::new(writer()),
             reader: Reader::new(pool.clone(), tables.clone(), text_bytes_max),
-            capabilities: StoreCapabilities::new(facts.durability).with_shared(true).with_value_bytes_max(Some(facts.value_bytes_max)),
+            capabilities: StoreCapabilities::new(facts.durability)
+                .with_sweeps(true)
+                .with_shared(true)
+                .with_value_bytes_max(Some(facts.value_bytes_max)),
             watches: watches.clone(),
             clock: options.clock.clone(),
             name: shown(&options.url),
@@ -261,7 +271,7 @@ impl MysqlStore {
     }
 }
 
-/// Returns the prefix of the tables, and whether nobody named one.
+/// Returns the prefix of the tables, and whether it is the default because neither the URL nor the options name one.
 fn prefix_of(named: Option<String>, options: &MysqlOptions) -> Result<(String, bool)> {
     let is_default = named.is_none() && options.prefix == PREFIX;
     Ok((named.map_or_else(|| url::checked_prefix(&options.prefix), Ok)?, is_default))
@@ -281,6 +291,10 @@ impl Store for MysqlStore {
         self.shared.capabilities.clone()
     }
 
+    fn extensions(&self) -> StoreExtensions<'_> {
+        StoreExtensions::new().with_maintenance(self).with_filtered_scan(self)
+    }
+
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.shared.reader.get(namespace, key, self.now()).await
     }
@@ -297,10 +311,6 @@ impl Store for MysqlStore {
         self.shared.reader.scan(&ScanRun::new(namespace.clone(), options, self.now())).await
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        Ok(None)
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.shared.reader.namespaces(&options, self.now()).await
     }
@@ -314,29 +324,29 @@ impl Store for MysqlStore {
         self.shared.reader.current_version().await
     }
 
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        let look = |shared: Arc<Shared>| async move { shared.announce_others(&shared.watches.namespaces()).await };
+        self.shared.watches.watch_by_polling(namespace, &self.shared, WATCH_PAUSE, look).await
+    }
+}
+
+#[async_trait]
+impl FilteredScan for MysqlStore {
+    /// Leaves out bodies of at least 16 KiB.
+    async fn scan_holding(&self, namespace: &Namespace, options: ScanOptions, text: &Bytes) -> Result<Scan> {
+        let run = ScanRun::new(namespace.clone(), options, self.now()).holding(text.clone());
+        self.shared.reader.scan(&run).await
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for MysqlStore {
     async fn sweep(&self, limit: usize) -> Result<usize> {
         // Runs in a task, so that a caller that goes away leaves no open transaction.
         let sweeper = self.shared.sweeper.clone();
         tokio::spawn(async move { sweeper.sweep(limit).await }).await.map_err(|source| {
             Error::new(treehold_core::error::ErrorKind::Internal, "a sweep of the store was interrupted; sweep again").with_source(source)
         })?
-    }
-
-    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
-        let watch = self.shared.watches.watch(namespace);
-        // Later reads show everything committed by now, so the watch starts from here.
-        self.shared.announce_others(std::slice::from_ref(namespace)).await?;
-        let watch = watch.caught_up();
-        let weak = Arc::downgrade(&self.shared);
-        self.shared.watches.poll(WATCH_PAUSE, move || {
-            let shared = weak.upgrade();
-            async move {
-                let Some(shared) = shared else { return Ok(false) };
-                shared.announce_others(&shared.watches.watched()).await?;
-                Ok(true)
-            }
-        });
-        Ok(watch)
     }
 
     async fn describe(&self) -> Result<StoreDescription> {
@@ -355,10 +365,10 @@ impl Store for MysqlStore {
 }
 
 impl Shared {
-    /// Notifies watchers of the newest commits in these namespaces, by whatever process.
+    /// Notifies watchers of the newest commits in these namespaces by any process.
     async fn announce_others(&self, namespaces: &[Namespace]) -> Result<()> {
         for (namespace, version) in self.reader.changed(namespaces).await? {
-            self.watches.tell(&namespace, version);
+            self.watches.notify(&namespace, version);
         }
         Ok(())
     }

@@ -7,13 +7,13 @@
 
 use super::error::failed;
 use super::pool::{Connection, column};
-use super::schema::{FORMER_SCHEMA, MOVING, SCHEMA, lock_tables, schema_version, unlock_tables};
+use super::schema::{FORMER_SCHEMA, MOVING, SCHEMA, former_prefix, is_under_former_name, lock_tables, schema_version, unlock_tables};
 use super::sql::{Tables, quoted};
 use std::collections::{BTreeMap, BTreeSet};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_store::migrate::{
-    FORMER_COPY, FORMER_NAME, MOVABLE_BYTES_MAX, MOVED, MOVED_TO, MigrateOptions, MigrateProgress, MigrateReport, TellMigrate,
-    copy_is_unfinished, in_use, range_of, root_is_taken, too_long,
+    FORMER_COPY, MOVABLE_BYTES_MAX, MOVED, MOVED_TO, MigrateOptions, MigrateProgress, MigrateReport, TellMigrate, copy_is_unfinished,
+    in_use, range_of, root_is_taken, too_long,
 };
 
 /// How many rows one statement moves.
@@ -21,11 +21,6 @@ const ROWS_AT_ONCE: u64 = 2_000;
 
 /// The error code for a table lock that was not granted in time.
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
-
-/// Returns the former default prefix of table names.
-pub(super) fn former_prefix() -> String {
-    format!("{FORMER_NAME}_")
-}
 
 pub(super) async fn migrate(
     connection: &mut Connection,
@@ -37,7 +32,7 @@ pub(super) async fn migrate(
     let found = schema_version(connection, tables).await?;
     let prefix = match found {
         0 if is_default && is_under_former_name(connection).await? => former_prefix(),
-        0 => return Err(Error::new(ErrorKind::NotFound, "the database holds no store; look at the URL").without_effect()),
+        0 => return Err(Error::new(ErrorKind::NotFound, "the database holds no store; check the URL").without_effect()),
         FORMER_SCHEMA | MOVING => tables.prefix.clone(),
         _ => return Ok(MigrateReport::up_to_date()),
     };
@@ -166,10 +161,4 @@ async fn planned(connection: &mut Connection, prefix: &str, target: &str) -> Res
         counts.insert(name, fitting);
     }
     Ok(counts)
-}
-
-/// Returns whether a store of the former layout has the former default prefix.
-pub(super) async fn is_under_former_name(connection: &mut Connection) -> Result<bool> {
-    let version = schema_version(connection, &Tables::new(&former_prefix())).await?;
-    Ok(matches!(version, FORMER_SCHEMA | MOVING))
 }

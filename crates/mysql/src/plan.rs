@@ -223,7 +223,7 @@ fn row(put: &PutEffect<'_>, parts: &Parts<'_>, counter: u64) -> Vec<u8> {
     let version = put.version.unwrap_or(counter + put.number + 1);
     let (created_at, expires_at) = (put.created_at.unwrap_or(put.modified_at), number_or_null(put.expires_at));
     write!(row, ", {version}, {created_at}, {}, {expires_at}, {}, ", put.modified_at, put.value.len())
-        .expect("a vector takes what is written");
+        .expect("writing to a vector cannot fail");
     text_literal(&mut row, put.meta);
     row.push(b')');
     row
@@ -317,7 +317,7 @@ mod tests {
         let counted = statements(&removal, After::Counted(10));
         assert!(counted.contains(&"SET @v = 10 + IF(@r > 0, 1, 0)".to_owned()), "{counted:#?}");
         assert_eq!(counted.iter().filter(|sql| sql.contains("ROW_COUNT()")).count(), 3, "{counted:#?}");
-        assert!(counted.iter().any(|sql| sql.starts_with("DELETE FROM `namespaces`")), "it may be empty then");
+        assert!(counted.iter().any(|sql| sql.starts_with("DELETE FROM `namespaces`")), "the namespace may be empty now");
         let touched = statements(&touch, After::Counted(10));
         assert!(touched.contains(&"SET @v = 10".to_owned()) && !touched.iter().any(|sql| sql.contains("`namespaces`")), "{touched:#?}");
         let together = statements(&removal.put(&a, "l", ""), After::Known(11));

@@ -156,7 +156,7 @@ pub(super) struct Loan {
 impl Loan {
     /// Returns the connection.
     pub(super) fn connection(&mut self) -> &mut Connection {
-        self.connection.as_mut().expect("it is taken when the loan is given back")
+        self.connection.as_mut().expect("the connection is taken only when the loan ends")
     }
 
     /// Returns the connection to the pool. Its work must be done and no transaction open.

@@ -148,7 +148,7 @@ impl Reader {
         let sql = format!("SELECT version FROM {} WHERE id = 1", self.tables.counter);
         reading!(self.pool, connection => async {
             let found: Option<u64> = connection.conn.exec_first(sql.as_str(), ()).await?;
-            Ok(Version::new(found.ok_or_else(|| damaged("the counter of the store is gone"))?))
+            Ok(Version::new(found.ok_or_else(|| damaged("the version counter of the store is missing"))?))
         })
     }
 
@@ -236,7 +236,7 @@ impl Reader {
                 format!("SELECT COUNT(*) FROM {items} i LEFT JOIN {namespaces} n ON n.namespace = i.namespace WHERE n.namespace IS NULL"),
                 "there are rows in a namespace that is not listed",
             ),
-            (format!("SELECT 1 - COUNT(*) FROM {counter} WHERE id = 1"), "the counter of the store is gone"),
+            (format!("SELECT 1 - COUNT(*) FROM {counter} WHERE id = 1"), "the version counter of the store is missing"),
         ];
         let statements: Vec<String> = together.iter().map(|(sql, _)| sql.clone()).collect();
         let tables = [items, bodies, counter, namespaces].map(String::as_str).join(", ");
@@ -273,7 +273,7 @@ pub(super) const BEGIN_SNAPSHOT_STATEMENTS: usize = 2;
 /// The most faults that a check reports.
 const FAULTS_MAX: usize = 100;
 
-/// Returns the beginning of a statement that reads rows, with their bodies if asked.
+/// Returns the beginning of a statement that reads rows, with their bodies if requested.
 fn select(tables: &Tables, with_values: bool) -> String {
     if with_values {
         return select_body(tables, "bodies.body");

@@ -9,7 +9,7 @@ use mysql_async::Row;
 use std::ops::Range;
 use treehold_core::error::Result;
 use treehold_core::ops::Version;
-use treehold_store::page::Taken;
+use treehold_store::page::PageRow;
 use treehold_store::{Item, ItemPart, within};
 
 /// The columns of a record, in the order in which [`Record::of`] reads them.
@@ -65,11 +65,11 @@ impl Record {
     }
 
     /// Makes the item whose body of `length` bytes was left out, after checking the length.
-    pub(super) fn into_item_without(self, length: u64) -> Result<Taken> {
+    pub(super) fn into_item_without(self, length: u64) -> Result<PageRow> {
         if length != self.size {
             return Err(damaged(LOST));
         }
-        Ok(Taken::without_body(self.into_item()?, length))
+        Ok(PageRow::without_body(self.into_item()?, length))
     }
 
     /// Makes the item with the part of its body that was read.

@@ -13,12 +13,13 @@ use super::pool::{Connection, column, reading};
 use super::read::{BEGIN_SNAPSHOT, BEGIN_SNAPSHOT_STATEMENTS, Reader};
 use super::record::{BODY, BODY_LENGTH, Record, columns};
 use super::sql::{Tables, in_range, live, quoted};
+use bytes::Bytes;
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 use treehold_core::error::Result;
 use treehold_core::file::BINARY_PROBE_BYTES;
 use treehold_store::holding::sought;
-use treehold_store::page::{PageBuilder, Step, Taken, key_after};
+use treehold_store::page::{PageBuilder, PageRow, Step, key_after};
 use treehold_store::{Namespace, Scan, ScanOptions};
 
 /// The shortest body in bytes that the server searches. Below it, sending takes no longer. From here on a search is no
@@ -49,6 +50,8 @@ const PATIENT_STEPS: (usize, usize) = (16, 1_024);
 pub(super) struct ScanRun {
     namespace: Namespace,
     options: ScanOptions,
+    /// Bodies that do not contain this may be left out.
+    holding: Option<Bytes>,
     now: i64,
 }
 
@@ -87,7 +90,13 @@ struct Filling {
 impl ScanRun {
     /// Starts a scan.
     pub(super) fn new(namespace: Namespace, options: ScanOptions, now: i64) -> Self {
-        Self { namespace, options, now }
+        Self { namespace, options, holding: None, now }
+    }
+
+    /// Allows the server to leave out bodies that do not contain `text`.
+    pub(super) fn holding(mut self, text: Bytes) -> Self {
+        self.holding = Some(text);
+        self
     }
 }
 
@@ -110,10 +119,10 @@ impl Filling {
             return Ok(Step::Next);
         }
         let (key, size) = (record.key.clone(), record.size);
-        let step = self.page.take(&key, |with_value| match left_out {
+        let step = self.page.offer(&key, |with_value| match left_out {
             Some(length) if with_value => record.into_item_without(length),
-            _ if with_value => record.into_item_with(body).map(Taken::from),
-            _ => record.into_item().map(Taken::from),
+            _ if with_value => record.into_item_with(body).map(PageRow::from),
+            _ => record.into_item().map(PageRow::from),
         })?;
         match &step {
             Step::Next => {
@@ -207,9 +216,9 @@ impl Reader {
         let rows: Vec<Row> = if with_values {
             let entries_max = if filling.page.is_full() { 0 } else { room as u64 };
             let bytes_max = (run.options.bytes_max as u64).saturating_sub(filling.value_bytes);
-            let sql = page_with_bodies(&self.tables, run.options.values_holding.is_some());
+            let sql = page_with_bodies(&self.tables, run.holding.is_some());
             let page = (namespace, start, end, run.now, limit_number, entries_max, bytes_max);
-            match &run.options.values_holding {
+            match &run.holding {
                 None => connection.conn.exec(sql, page).await?,
                 Some(text) => connection.conn.exec(sql, (sought(text), page.0, page.1, page.2, page.3, page.4, page.5, page.6)).await?,
             }
@@ -281,15 +290,15 @@ impl Reader {
         let Some(mut filling) = Filling::new(&run.options) else { return Ok(Scan::default()) };
         connection.run(BEGIN_SNAPSHOT.trim_end_matches("; ")).await?;
         let (mut steps, steps_max) = PATIENT_STEPS;
-        let mut place = Some(Place::at(filling.from.as_bytes()));
+        let mut place = Some(ScanFrom::at(filling.from.as_bytes()));
         while let Some(here) = place {
             place = match here {
-                Place::Heads(start) => {
+                ScanFrom::Heads(start) => {
                     let next = self.heads(connection, run, &mut filling, start, steps).await?;
                     steps = (steps * 4).min(steps_max);
                     next
                 }
-                Place::Tails { head, tail } => self.tails(connection, run, &mut filling, head, &tail).await?,
+                ScanFrom::Tails { head, tail } => self.tails(connection, run, &mut filling, head, &tail).await?,
             };
         }
         connection.run("COMMIT").await?;
@@ -304,7 +313,7 @@ impl Reader {
         filling: &mut Filling,
         start: Vec<u8>,
         steps: usize,
-    ) -> Result<Option<Place>, Fault> {
+    ) -> Result<Option<ScanFrom>, Fault> {
         let range = KeyRange { start, end: KeyRange::of_prefix(&run.options.prefix).end };
         // With a prefix longer than a head, all matching rows share that head.
         if range.start >= range.end {
@@ -316,8 +325,8 @@ impl Reader {
         };
         Ok(match reached {
             Reached::End => None,
-            Reached::Goes => Some(Place::at(filling.from.as_bytes())),
-            Reached::LongKeys(head) => Some(Place::of_head(head, filling.from.as_bytes())),
+            Reached::Goes => Some(ScanFrom::at(filling.from.as_bytes())),
+            Reached::LongKeys(head) => Some(ScanFrom::of_head(head, filling.from.as_bytes())),
         })
     }
 
@@ -330,8 +339,8 @@ impl Reader {
         filling: &mut Filling,
         head: Vec<u8>,
         tail: &[u8],
-    ) -> Result<Option<Place>, Fault> {
-        let ScanRun { namespace, options, now } = run;
+    ) -> Result<Option<ScanFrom>, Fault> {
+        let ScanRun { namespace, options, now, .. } = run;
         // Read rows with bodies one at a time, so that no body is sent that is not on the page.
         let (limit, with_body) = if options.with_values { (1, !filling.page.is_full()) } else { (PATIENT_ROWS, false) };
         let range = KeyRange { start: [head.as_slice(), tail].concat(), end: KeyRange::of_prefix(&options.prefix).end };
@@ -353,23 +362,23 @@ impl Reader {
         for mut row in rows {
             match filling.take(&mut row, with_body)? {
                 Step::Next => {}
-                Step::Seek(to) => return Ok(Some(Place::at(to.as_bytes()))),
+                Step::Seek(to) => return Ok(Some(ScanFrom::at(to.as_bytes()))),
                 Step::End => return Ok(None),
             }
         }
-        Ok(if is_all { successor(&head).map(Place::Heads) } else { Some(Place::at(filling.from.as_bytes())) })
+        Ok(if is_all { successor(&head).map(ScanFrom::Heads) } else { Some(ScanFrom::at(filling.from.as_bytes())) })
     }
 }
 
 /// Where a patient scan continues.
-enum Place {
+enum ScanFrom {
     /// At rows ordered by head, from this one on.
     Heads(Vec<u8>),
     /// At the rows of one head, from this tail on.
     Tails { head: Vec<u8>, tail: Vec<u8> },
 }
 
-impl Place {
+impl ScanFrom {
     fn at(key: &[u8]) -> Self {
         match key.split_at_checked(HEAD_BYTES) {
             Some((head, tail)) if !tail.is_empty() => Self::Tails { head: head.to_vec(), tail: tail.to_vec() },

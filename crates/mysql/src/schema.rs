@@ -5,14 +5,13 @@
 //! server lock. Clusters without such locks may run it twice, which does no harm.
 
 use super::error::{Fault, damaged, failed, is_no_such_table};
-use super::migrate::{former_prefix, is_under_former_name};
 use super::pool::{Connection, column};
 use super::sql::Tables;
 use std::collections::HashMap;
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Durability;
-use treehold_store::migrate::OldLayout;
+use treehold_store::migrate::{FORMER_NAME, OldLayout};
 
 /// The statements that create the tables. [`migrate`](super::migrate) converts tables of the former layout.
 ///
@@ -215,7 +214,7 @@ async fn migrate_locked(connection: &mut Connection, tables: &Tables) -> Result<
     check_tables(connection, tables).await
 }
 
-/// Fails for tables of another engine than InnoDB, which a server may substitute silently.
+/// Fails for tables whose engine is not InnoDB. A server may substitute another engine silently.
 async fn check_tables(connection: &mut Connection, tables: &Tables) -> Result<()> {
     let sql = format!(
         "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND ENGINE = 'InnoDB' AND ROW_FORMAT = 'Dynamic' \
@@ -243,6 +242,17 @@ pub(super) async fn schema_version(connection: &mut Connection, tables: &Tables)
     }
 }
 
+/// Returns the former default prefix of table names.
+pub(super) fn former_prefix() -> String {
+    format!("{FORMER_NAME}_")
+}
+
+/// Returns whether a store of the former layout has the former default prefix.
+pub(super) async fn is_under_former_name(connection: &mut Connection) -> Result<bool> {
+    let version = schema_version(connection, &Tables::new(&former_prefix())).await?;
+    Ok(matches!(version, FORMER_SCHEMA | MOVING))
+}
+
 /// Returns whether the tables exist, by their schema version; fails for the former layout and for newer versions.
 fn is_made(version: u64) -> Result<bool> {
     match version {
@@ -250,7 +260,7 @@ fn is_made(version: u64) -> Result<bool> {
         FORMER_SCHEMA | MOVING => Err(OldLayout::error(None)),
         known if known == u64::from(SCHEMA) => Ok(true),
         _ => Err(Error::unsupported(format!(
-            "the store's tables were written by a newer version (the schema is {version}, this program knows {SCHEMA}); upgrade"
+            "the store's tables were written by a newer version (the schema is {version}, this program knows {SCHEMA}); upgrade this program"
         ))),
     }
 }

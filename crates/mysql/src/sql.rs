@@ -84,7 +84,7 @@ pub(super) fn text_literal(sql: &mut Vec<u8>, bytes: &[u8]) {
 pub(super) fn quoted(bytes: &[u8]) -> String {
     let mut sql = Vec::new();
     literal(&mut sql, bytes);
-    String::from_utf8(sql).expect("digits are text")
+    String::from_utf8(sql).expect("a hexadecimal literal is ASCII")
 }
 
 /// Returns a number as SQL, or NULL.

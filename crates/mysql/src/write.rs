@@ -25,7 +25,9 @@ use treehold_core::ops::Version;
 use treehold_store::combiner::GroupWriter;
 use treehold_store::effect::Effect;
 use treehold_store::watch::Watches;
-use treehold_store::{Batch, BatchWrite, Condition, Namespace, Precondition, log_key, precondition_failed, whole_microseconds};
+use treehold_store::{
+    Batch, BatchWrite, Condition, Namespace, Precondition, log_key, precondition_failed, unvalidated, whole_microseconds,
+};
 
 /// How long a group is retried while other writers interfere.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -189,7 +191,7 @@ impl Writer {
         let mut is_open = false;
         let writing = timeout_at(until, self.write_plan(connection, plan.finish(), after, &mut is_open)).await;
         let version = writing.unwrap_or(Err(Fault::Silent)).map_err(|fault| failed(fault, is_open))?;
-        decided.runs.iter().flat_map(|run| &run.batches).for_each(|batch| self.watches.tell_of(batch, Version::new(version)));
+        decided.runs.iter().flat_map(|run| &run.batches).for_each(|batch| self.watches.notify_batch(batch, Version::new(version)));
         Ok(places.iter().copied().zip(decided.answers).collect())
     }
 
@@ -215,6 +217,7 @@ impl Writer {
                 Condition::NoneBeneath => None,
                 Condition::NoneBeneathSince(version) => Some(version.number()),
                 Condition::Absent | Condition::Exists | Condition::Version(_) => continue,
+                _ => unvalidated(),
             };
             let range = KeyRange::beneath(&of.key);
             let newer = since.map_or_else(String::new, |since| format!("AND version > {since} "));
@@ -236,7 +239,7 @@ impl Writer {
         sets.extend(connection.run(text).await?);
         // Skip the result of the transaction's beginning.
         let mut sets = sets.into_iter().skip(1);
-        let counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the counter of the store is gone"))?;
+        let counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the version counter of the store is missing"))?;
         let counter = column(&mut { counter }, 0)?;
         let mut read = Read::default();
         for mut row in sets.by_ref().take(of_keys.len()).flatten() {
@@ -338,7 +341,12 @@ impl Writer {
         );
         let mut keys = PlannedKeys::default();
         let mut sets = connection.run(text).await?.into_iter().skip(1);
-        let mut counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the counter of the store is gone"))?;
+        let mut counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| {
+            damaged(
+                "the version counter of \
+            the store is missing",
+            )
+        })?;
         let version = column(&mut counter, 0)?;
         for mut row in sets.next().unwrap_or_default() {
             let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
@@ -418,8 +426,7 @@ enum Decision {
     Waits,
 }
 
-/// Decides batches in order. Every put or restore takes a number from the counter; if there is none in all of them, a
-/// removal advances it by one.
+/// Decides batches in order. Every put or restore takes a number from the counter; if the batches have none, a removal advances it by one.
 fn decide_all<'g>(batches: &[&'g Batch], counter: u64, read: &Read, now: Timestamp) -> Decided<'g> {
     let mut decided = Decided { counter, ..Decided::default() };
     let mut overlay = Overlay::default();
@@ -447,6 +454,7 @@ impl<'g> Decided<'g> {
                 BatchWrite::Put { .. } | BatchWrite::Append { .. } => versions.push(Version::new(self.counter + 1)),
                 BatchWrite::Restore { item, .. } => floor = floor.max(Some(item.version.number())),
                 BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => continue,
+                _ => unvalidated(),
             }
             self.counter += 1;
             self.numbers += 1;
@@ -474,6 +482,7 @@ fn decide(overlay: &Overlay<'_>, read: &Read, place: usize, batch: &Batch) -> De
                 Some(Met::Absent) => None,
                 None => read.keys.get(&(namespace.encoded().to_owned(), key.clone())).copied(),
             },
+            _ => unvalidated(),
         };
         let met = met.map(Version::new);
         if !condition.holds(met) {

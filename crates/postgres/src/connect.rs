@@ -98,8 +98,9 @@ fn malformed(error: tokio_postgres::Error) -> Error {
 
 /// Returns the statement that configures a session, limited to the settings that the engine knows, so that it never fails.
 ///
-/// Plans are made once, and while a table was empty, a plan that reads all of it looked best: such plans are ruled out, and so is JIT
-/// compilation, which overestimated costs would trigger. A transaction that this program left open because it was cut off ends by itself.
+/// Statements keep their first plan, and for an empty table the planner prefers to read all of it. So such plans are ruled out, and so is
+/// JIT compilation, which overestimated costs would trigger. The server ends a transaction that this program left open because it was
+/// interrupted.
 ///
 /// The server waits for another writer's lock half as long as the store waits for the server. So the server gives up first, and the waiting
 /// statement is known to have had no effect.

@@ -20,7 +20,7 @@ pub(super) fn no_connection(error: PoolError) -> Error {
             Error::new(ErrorKind::Unavailable, message)
         }
         PoolError::Timeout(_) => silent(),
-        error => Error::new(ErrorKind::Internal, "the pool of connections failed; this is a fault of the program").with_source(error),
+        error => Error::new(ErrorKind::Internal, "the pool of connections failed; this is a bug in the program").with_source(error),
     };
     error.without_effect()
 }
@@ -41,7 +41,7 @@ pub(super) fn not_connected(error: tokio_postgres::Error) -> Error {
 
 /// Returns the error for a server that accepts connections but does not answer.
 pub(super) fn silent() -> Error {
-    Error::new(ErrorKind::Unavailable, "the database did not answer in time; look at the server and try again")
+    Error::new(ErrorKind::Unavailable, "the database did not answer in time; check the server and try again")
 }
 
 /// Returns the error for a row that contradicts what was stored.
@@ -86,9 +86,9 @@ fn describe(error: &tokio_postgres::Error) -> (ErrorKind, &'static str) {
         Some(code) if is_of_standby(code, error.as_db_error().and_then(DbError::routine)) => READ_ONLY,
         Some(code) => describe_code(code),
         None if is_unreadable(error) => {
-            (ErrorKind::Corrupt, "a row of the database is not what was stored; the database is damaged, restore it from a backup")
+            (ErrorKind::Corrupt, "a row of the database does not match what was stored; the database is damaged, restore it from a backup")
         }
-        None => (ErrorKind::Unavailable, "the database cannot be reached now; look at the server and the network, and try again"),
+        None => (ErrorKind::Unavailable, "the database cannot be reached; check the server and the network, and try again"),
     }
 }
 
@@ -104,44 +104,45 @@ fn is_of_standby(code: &SqlState, routine: Option<&str>) -> bool {
 }
 
 const READ_ONLY: (ErrorKind, &str) =
-    (ErrorKind::ReadOnly, "the database takes no writes: it is a standby or set to read only; name the primary server");
+    (ErrorKind::ReadOnly, "the database is read-only, by its settings or as a standby; name the primary server");
 
-const DENIED: &str = "the database refuses the user or password; correct the URL";
+const DENIED: &str = "the database rejects the user or password; correct the URL";
 
 fn describe_code(code: &SqlState) -> (ErrorKind, &'static str) {
     match *code {
         SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => (ErrorKind::PermissionDenied, DENIED),
         SqlState::INSUFFICIENT_PRIVILEGE => {
-            (ErrorKind::PermissionDenied, "the database does not allow that to this user; grant what `docs/stores.md` lists")
+            (ErrorKind::PermissionDenied, "the user lacks a privilege in the database; grant those that `docs/stores.md` lists")
         }
         SqlState::INVALID_CATALOG_NAME => (ErrorKind::NotFound, "the database that the URL names does not exist; create it"),
         SqlState::READ_ONLY_SQL_TRANSACTION => READ_ONLY,
         SqlState::DISK_FULL => (ErrorKind::Unavailable, "the disk of the database is full; make room and try again"),
-        SqlState::OUT_OF_MEMORY => (ErrorKind::Unavailable, "the database has not enough memory; try again"),
+        SqlState::OUT_OF_MEMORY => (ErrorKind::Unavailable, "the database does not have enough memory; try again"),
         SqlState::TOO_MANY_CONNECTIONS => (
             ErrorKind::Unavailable,
             "the database has too many connections; lower `connections_max` of its users or raise its own limit, and try again",
         ),
-        SqlState::LOCK_NOT_AVAILABLE => {
-            (ErrorKind::Unavailable, "another writer of the database did not come to an end in time; try again")
-        }
+        SqlState::LOCK_NOT_AVAILABLE => (ErrorKind::Unavailable, "another writer of the database did not finish in time; try again"),
         SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => {
             (ErrorKind::Unavailable, "the database is busy with other writers; try again")
         }
         SqlState::QUERY_CANCELED => {
-            (ErrorKind::Unavailable, "the database broke the statement off, by its time limit or an operator; try again")
+            (ErrorKind::Unavailable, "the database cancelled the statement, by its time limit or at an operator's request; try again")
         }
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => {
-            (ErrorKind::Unavailable, "the database did not hear of this program for too long; try again")
+            (ErrorKind::Unavailable, "the database ended a transaction that was idle for too long; try again")
         }
         SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => {
             (ErrorKind::Corrupt, "the database found its own files damaged; restore it from a backup")
         }
-        SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => (
-            ErrorKind::Corrupt,
-            "the tables of the store are not there any more or are another program's; name another schema or open it again",
+        SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
+            (ErrorKind::Corrupt, "the store's tables are missing or belong to another program; name another schema or open the store again")
+        }
+        SqlState::PROGRAM_LIMIT_EXCEEDED => (
+            ErrorKind::TooLarge,
+            "the content exceeds what the database accepts in \
+            one statement; split it",
         ),
-        SqlState::PROGRAM_LIMIT_EXCEEDED => (ErrorKind::TooLarge, "the content is over what the database takes in one step; split it"),
         ref code => describe_class(code.code()),
     }
 }
@@ -149,10 +150,10 @@ fn describe_code(code: &SqlState) -> (ErrorKind, &'static str) {
 fn describe_class(code: &str) -> (ErrorKind, &'static str) {
     match &code[..2] {
         "08" | "57" => (ErrorKind::Unavailable, "the database closed the connection or is starting or stopping; try again"),
-        "53" => (ErrorKind::Unavailable, "the database is out of a resource; look at the server and try again"),
-        "58" => (ErrorKind::Unavailable, "the database cannot read or write its files now; look at its disk and try again"),
-        "0A" => (ErrorKind::Unsupported, "the database does not know a statement of this program; use a newer version of it"),
-        _ => (ErrorKind::Internal, "the database refused a statement; this is a fault of the program"),
+        "53" => (ErrorKind::Unavailable, "the database has run out of a resource; check the server and try again"),
+        "58" => (ErrorKind::Unavailable, "the database cannot read or write its files; check its disk and try again"),
+        "0A" => (ErrorKind::Unsupported, "the database does not support a statement of this program; upgrade the database"),
+        _ => (ErrorKind::Internal, "the database rejected a statement; this is a bug in the program"),
     }
 }
 

@@ -6,6 +6,7 @@
 //! `key.rs`, `read.rs` and, for the writing side, `part.rs`, `step.rs` and `write.rs`.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,11 +18,13 @@ use treehold_core::ops::{Durability, Version};
 use treehold_store::combiner::Combiner;
 use treehold_store::watch::Watches;
 use treehold_store::{
-    Batch, BatchWrite, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage,
-    NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, server_url,
+    Batch, BatchWrite, FilteredScan, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage,
+    NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
+    server_url,
 };
 
 mod connect;
+mod engine;
 mod error;
 mod key;
 mod migrate;
@@ -38,6 +41,8 @@ use connect::{Connections, Target};
 use error::{damaged, failed};
 use script::Script;
 use write::PostgresWriter;
+
+pub use engine::PostgresEngine;
 
 /// The largest body in bytes. The engine holds up to 1 GiB in one value, with several copies in memory on the way.
 const VALUE_BYTES_MAX: u64 = 256 << 20;
@@ -178,7 +183,7 @@ struct Shared {
 impl PostgresStore {
     /// Returns the best capabilities that this engine can offer.
     pub fn offers() -> StoreCapabilities {
-        StoreCapabilities::new(Durability::Power).with_shared(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
+        StoreCapabilities::new(Durability::Power).with_sweeps(true).with_shared(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
     }
 
     /// Opens a database with defaults, creating the tables if needed.
@@ -256,14 +261,14 @@ async fn target_of(options: &PostgresOptions) -> Result<Target> {
     let options = options.clone();
     tokio::task::spawn_blocking(move || Target::of(&options))
         .await
-        .map_err(|source| Error::new(ErrorKind::Internal, "a store stopped while it was opened").with_source(source))?
+        .map_err(|source| Error::new(ErrorKind::Internal, "opening a store was interrupted").with_source(source))?
 }
 
 impl Shared {
     async fn current_version(&self) -> Result<Version> {
         let script = Script::new(format!("SELECT version FROM {}.counter WHERE id = 1", self.schema));
         let rows = self.connections.read(&script).await?;
-        let row = rows.first().ok_or_else(|| damaged("the counter of the store is gone"))?;
+        let row = rows.first().ok_or_else(|| damaged("the version counter of the store is missing"))?;
         read::version(row.try_get(0).map_err(failed)?)
     }
 
@@ -271,7 +276,8 @@ impl Shared {
     /// of the floor, so it counts as written then.
     async fn look(&self) -> Result<()> {
         let mut script = Script::default();
-        let watched = script.parameter(self.watches.watched().iter().map(|namespace| namespace.encoded().to_owned()).collect::<Vec<_>>());
+        let watched =
+            script.parameter(self.watches.namespaces().iter().map(|namespace| namespace.encoded().to_owned()).collect::<Vec<_>>());
         script.push(&format!(
             "SELECT c.version, w.namespace, greatest(t.version, f.version) FROM {schema}.counter c
              CROSS JOIN unnest({watched}::text[]) AS w(namespace)
@@ -283,7 +289,7 @@ impl Shared {
         for row in self.connections.read(&script).await? {
             let version = read::version(row.try_get(0).map_err(failed)?)?;
             let since = read::version(row.try_get(2).map_err(failed)?)?;
-            self.watches.tell_since(&Namespace::from_encoded(row.try_get(1).map_err(failed)?)?, since, version);
+            self.watches.notify_since(&Namespace::from_encoded(row.try_get(1).map_err(failed)?)?, since, version);
         }
         Ok(())
     }
@@ -293,6 +299,10 @@ impl Shared {
 impl Store for PostgresStore {
     fn capabilities(&self) -> StoreCapabilities {
         Self::offers().with_durability(self.shared.durability)
+    }
+
+    fn extensions(&self) -> StoreExtensions<'_> {
+        StoreExtensions::new().with_maintenance(self).with_filtered_scan(self)
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
@@ -321,15 +331,7 @@ impl Store for PostgresStore {
     }
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
-        let rows = match read::scan(&self.shared.schema, namespace, &options, self.now()) {
-            Some(script) => self.shared.connections.read(&script).await?,
-            None => Vec::new(),
-        };
-        read::page(rows, options)
-    }
-
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        Ok(None)
+        self.page(namespace, options, None).await
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
@@ -340,13 +342,16 @@ impl Store for PostgresStore {
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
         batch.validate(&self.capabilities())?;
         if batch.size_bytes() > BATCH_BYTES_MAX {
-            let message = format!("the batch has over {BATCH_BYTES_MAX} bytes of content; commit it in several");
+            let message = format!("the batch has over {BATCH_BYTES_MAX} bytes of content; split it");
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         let is_over =
             |write: &BatchWrite| matches!(write, BatchWrite::Restore { item, .. } if i64::try_from(item.version.number()).is_err());
         if batch.writes.iter().any(is_over) {
-            return Err(Error::invalid_argument("a restored version is over what the database can keep; put the item instead"));
+            return Err(Error::invalid_argument(
+                "the version of the item to restore exceeds what the database can \
+                keep; put the item instead",
+            ));
         }
         if batch.preconditions.is_empty() && batch.writes.is_empty() {
             return Ok(Vec::new());
@@ -358,6 +363,34 @@ impl Store for PostgresStore {
         self.shared.current_version().await
     }
 
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        let look = |shared: Arc<Shared>| async move { shared.look().await };
+        self.shared.watches.watch_by_polling(namespace, &self.shared, WATCH_PAUSE, look).await
+    }
+}
+
+#[async_trait]
+impl FilteredScan for PostgresStore {
+    /// Leaves out bodies of at least 1 KiB.
+    async fn scan_holding(&self, namespace: &Namespace, options: ScanOptions, text: &Bytes) -> Result<Scan> {
+        self.page(namespace, options, Some(text)).await
+    }
+}
+
+impl PostgresStore {
+    /// Returns a page. With `holding`, bodies that do not contain it may be left out.
+    async fn page(&self, namespace: &Namespace, options: ScanOptions, holding: Option<&Bytes>) -> Result<Scan> {
+        let holding = holding.map(|text| &text[..]);
+        let rows = match read::scan(&self.shared.schema, namespace, &options, holding, self.now()) {
+            Some(script) => self.shared.connections.read(&script).await?,
+            None => Vec::new(),
+        };
+        read::page(rows, options, holding.is_some())
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for PostgresStore {
     async fn sweep(&self, limit: usize) -> Result<usize> {
         let mut script = Script::default();
         let now = script.parameter(self.now());
@@ -388,23 +421,6 @@ impl Store for PostgresStore {
         let rows = self.shared.connections.write(&script).await?;
         let swept: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
         Ok(usize::try_from(swept).unwrap_or_default())
-    }
-
-    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
-        let watch = self.shared.watches.watch(namespace);
-        // The next read shows everything committed by now.
-        self.shared.look().await?;
-        let watch = watch.caught_up();
-        let weak = Arc::downgrade(&self.shared);
-        self.shared.watches.poll(WATCH_PAUSE, move || {
-            let shared = weak.upgrade();
-            async move {
-                let Some(shared) = shared else { return Ok(false) };
-                shared.look().await?;
-                Ok(true)
-            }
-        });
-        Ok(watch)
     }
 
     async fn describe(&self) -> Result<StoreDescription> {

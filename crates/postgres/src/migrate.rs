@@ -6,7 +6,7 @@
 
 use super::connect::Target;
 use super::error::failed;
-use super::schema::{SCHEMA, check_number, number, quoted};
+use super::schema::{FORMER_SCHEMA, SCHEMA, check_number, number, quoted};
 use deadpool_postgres::ClientWrapper;
 use std::collections::BTreeMap;
 use tokio_postgres::error::SqlState;
@@ -15,9 +15,6 @@ use treehold_store::migrate::{
     FORMER_COPY, FORMER_NAME, MOVABLE_BYTES_MAX, MOVED, MOVED_TO, MigrateOptions, MigrateProgress, MigrateReport, TellMigrate,
     copy_is_unfinished, in_use, range_of, root_is_taken, too_long,
 };
-
-/// The schema version of the former layout.
-pub(super) const FORMER_SCHEMA: u32 = 1;
 
 pub(super) async fn migrate(
     connection: &ClientWrapper,
@@ -33,7 +30,7 @@ pub(super) async fn migrate(
         None if target.is_default && number(connection, FORMER_NAME, &quoted(FORMER_NAME)).await? == Some(FORMER_SCHEMA as i32) => {
             FORMER_NAME.to_owned()
         }
-        None => return Err(Error::new(ErrorKind::NotFound, "the database holds no store; look at the URL").without_effect()),
+        None => return Err(Error::new(ErrorKind::NotFound, "the database holds no store; check the URL").without_effect()),
     };
     if how.dry_run {
         let counts = planned(connection, &quoted(&source)).await?;
@@ -136,9 +133,4 @@ async fn planned(connection: &ClientWrapper, from: &str) -> Result<BTreeMap<&'st
         counts.insert(name, fitting);
     }
     Ok(counts)
-}
-
-/// Returns whether a store of the former layout is in the former default schema.
-pub(super) async fn is_under_former_name(connection: &ClientWrapper) -> Result<bool> {
-    Ok(number(connection, FORMER_NAME, &quoted(FORMER_NAME)).await? == Some(FORMER_SCHEMA as i32))
 }

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use treehold_store::effect::Effect;
-use treehold_store::{Batch, BatchWrite, Condition, Namespace};
+use treehold_store::{Batch, BatchWrite, Condition, Namespace, unvalidated};
 
 /// The most writes and conditions of a part that shares a statement: the statement compares each row with each part.
 const ROWS_MAX: usize = 16;
@@ -106,6 +106,7 @@ impl<'g> Reach<'g> {
             match condition.condition {
                 Condition::NoneBeneath | Condition::NoneBeneathSince(_) => reach.asked_beneath.push(at),
                 Condition::Absent | Condition::Exists | Condition::Version(_) => drop(reach.asked.insert(at)),
+                _ => unvalidated(),
             }
         }
         Some(reach)
@@ -143,17 +144,21 @@ mod tests {
             ("different keys", vec![new("k"), new("l"), new("m")], vec![vec![1, 1, 1]]),
             ("the same key", vec![new("k"), new("l"), new("k")], vec![vec![1, 1], vec![1]]),
             ("another namespace", vec![new("k"), Batch::new().expect(&b, "k", Condition::Absent).put(&b, "k", "v")], vec![vec![1, 1]]),
-            ("a key that is asked for", vec![put("k").expect(&a, "l", Condition::Exists), new("l")], vec![vec![1], vec![1]]),
+            ("a key with a condition", vec![put("k").expect(&a, "l", Condition::Exists), new("l")], vec![vec![1], vec![1]]),
             ("a key that was written", vec![new("l"), put("k").expect(&a, "l", Condition::Exists)], vec![vec![1], vec![1]]),
             (
-                "what both ask for",
+                "a condition of both",
                 vec![put("k").expect(&a, "x", Condition::Exists), put("l").expect(&a, "x", Condition::Exists)],
                 vec![vec![1, 1]],
             ),
-            ("beneath what is asked for", vec![put("k").expect(&a, "d/", Condition::NoneBeneath), new("d/x")], vec![vec![1], vec![1]]),
-            ("beneath what was written", vec![new("d/x"), put("k").expect(&a, "d/", Condition::NoneBeneath)], vec![vec![1], vec![1]]),
-            ("beside what is asked for", vec![put("k").expect(&a, "d/", Condition::NoneBeneath), new("e/x")], vec![vec![1, 1]]),
-            ("a key that goes", vec![new("k").delete(&a, "l"), new("l")], vec![vec![1], vec![1]]),
+            ("beneath a condition", vec![put("k").expect(&a, "d/", Condition::NoneBeneath), new("d/x")], vec![vec![1], vec![1]]),
+            (
+                "beneath a condition, written before",
+                vec![new("d/x"), put("k").expect(&a, "d/", Condition::NoneBeneath)],
+                vec![vec![1], vec![1]],
+            ),
+            ("beside a condition", vec![put("k").expect(&a, "d/", Condition::NoneBeneath), new("e/x")], vec![vec![1, 1]]),
+            ("a key that is deleted", vec![new("k").delete(&a, "l"), new("l")], vec![vec![1], vec![1]]),
             ("without conditions", vec![put("k"), put("k"), new("l"), put("m")], vec![vec![2, 1, 1]]),
             ("a prefix", vec![new("k"), new("l").delete_prefix(&a, "d/"), new("m")], vec![vec![1], vec![1], vec![1]]),
             ("nothing put", vec![new("k"), Batch::new().delete(&a, "l"), new("m")], vec![vec![1], vec![1], vec![1]]),

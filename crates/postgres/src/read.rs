@@ -12,7 +12,7 @@ use treehold_core::error::Result;
 use treehold_core::file::BINARY_PROBE_BYTES;
 use treehold_core::ops::Version;
 use treehold_store::holding::sought;
-use treehold_store::page::{PageBuilder, Step, Taken};
+use treehold_store::page::{PageBuilder, PageRow, Step};
 use treehold_store::within;
 use treehold_store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
 
@@ -33,7 +33,7 @@ pub(super) fn get<'p>(schema: &str, namespace: &'p Namespace, key: &str, now: i6
 
 /// Selects one item with a part of its body. For an uncompressed body the engine reads only the pages that hold the part.
 pub(super) fn get_part<'p>(schema: &str, namespace: &'p Namespace, key: &str, range: &Range<u64>, now: i64) -> Script<'p> {
-    // No body is that long, and the engine adds the two in 32 bits.
+    // No body reaches this limit, and the engine adds start and length as 32-bit numbers.
     let clamped = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX).min((1 << 30) - 1);
     let mut script = Script::new(format!("SELECT {COLUMNS}, substring(i.body FROM "));
     let start = script.parameter(clamped(range.start) + 1);
@@ -56,8 +56,8 @@ fn of_key<'p>(mut script: Script<'p>, namespace: &'p Namespace, key: &str, now: 
 
 /// Selects several items.
 ///
-/// `OFFSET 0` keeps the subquery as it is: one lookup by the whole key for each requested item. As a plain join it was planned, while the
-/// table was small or without statistics, as a walk over the namespace that compares each row with each key, and prepared statements keep
+/// `OFFSET 0` keeps the subquery as it is: one lookup by the whole key for each requested item. For a plain join, while the table was small
+/// or without statistics, the planner chose a walk over the namespace that compares each row with each key, and prepared statements keep
 /// their plan: 13 s instead of 0.13 s for 2,000 keys of 20,000.
 pub(super) fn get_many<'p>(schema: &str, namespace: &'p Namespace, keys: &[&'p str], with_values: bool, now: i64) -> Script<'p> {
     // The engine accepts no NUL in text, and no key contains one.
@@ -87,12 +87,18 @@ pub(super) fn in_order(rows: &[Row], keys: &[&str], with_values: bool) -> Result
     Ok(keys.iter().map(|key| found.get(*key).cloned()).collect())
 }
 
-/// Selects the rows of a page, and one that shows that there is more; `None` if the page must be empty.
+/// Selects the rows of a page, and one extra row that shows that more follow. Returns `None` if the page must be empty.
 ///
 /// Without a delimiter this is one range of the index. With one, a walk follows the index in steps within the engine: each takes some rows
 /// up to the first that lies in a group, and the next begins after that group. A step takes twice as many rows as the one before it, and
-/// few again after a group, so that neither a long list of items nor one of groups reads much in vain.
-pub(super) fn scan<'p>(schema: &str, namespace: &'p Namespace, options: &ScanOptions, now: i64) -> Option<Script<'p>> {
+/// starts small again after a group, so that few rows are read unnecessarily, whether the namespace holds mostly items or mostly groups.
+pub(super) fn scan<'p>(
+    schema: &str,
+    namespace: &'p Namespace,
+    options: &ScanOptions,
+    holding: Option<&[u8]>,
+    now: i64,
+) -> Option<Script<'p>> {
     let start = PageBuilder::new(options.clone()).start()?;
     if options.prefix.contains('\0') {
         return None;
@@ -107,11 +113,11 @@ pub(super) fn scan<'p>(schema: &str, namespace: &'p Namespace, options: &ScanOpt
         script.push("SELECT head, tail, version, created_at, modified_at, expires_at, size, meta, CASE WHEN n = 1 OR before < ");
         let bytes_max = i64::try_from(options.bytes_max).unwrap_or(i64::MAX);
         let bytes_max = script.parameter(bytes_max);
-        let sent = match &options.values_holding {
+        let sent = match holding {
             Some(text) => body_holding(&mut script, text),
             None => "body".to_owned(),
         };
-        let length = match &options.values_holding {
+        let length = match holding {
             Some(_) => format!(", CASE WHEN n = 1 OR before < {bytes_max}::bigint THEN octet_length(body)::bigint END"),
             None => String::new(),
         };
@@ -219,15 +225,15 @@ fn behind(delimiter: char) -> String {
     treehold_store::page::prefix_end(delimiter.encode_utf8(&mut [0; 4])).unwrap_or_else(|| upper_bound(&delimiter.to_string()))
 }
 
-/// Assembles a page.
-pub(super) fn page(rows: Vec<Row>, options: ScanOptions) -> Result<Scan> {
-    let may_leave_out = options.values_holding.is_some();
+/// Assembles a page. `may_leave_out` says that the rows are those of a scan with `holding`.
+pub(super) fn page(rows: Vec<Row>, options: ScanOptions, may_leave_out: bool) -> Result<Scan> {
     let mut page = PageBuilder::new(options);
     let mut rows = rows.iter().map(|row| Ok((key(row)?, row))).collect::<Result<Vec<_>>>()?;
     // The rows are already sorted, but without `ORDER BY` SQL guarantees no order.
     rows.sort_by(|(one, _), (other, _)| one.cmp(other));
     for (key, row) in rows {
-        if page.take(&key, |with_value| if may_leave_out && with_value { taken(row) } else { item(row, with_value).map(Taken::from) })?
+        if page
+            .offer(&key, |with_value| if may_leave_out && with_value { page_row(row) } else { item(row, with_value).map(PageRow::from) })?
             == Step::End
         {
             break;
@@ -277,7 +283,7 @@ pub(super) fn namespace_page(rows: &[Row], limit: usize) -> Result<NamespacePage
 
 /// Decodes a version, which is never negative.
 pub(super) fn version(number: i64) -> Result<Version> {
-    u64::try_from(number).map(Version::new).map_err(|_| damaged("a version is below nothing"))
+    u64::try_from(number).map(Version::new).map_err(|_| damaged("a version is negative"))
 }
 
 fn key(row: &Row) -> Result<String> {
@@ -314,14 +320,14 @@ pub(super) fn part(row: &Row, range: &Range<u64>) -> Result<ItemPart> {
 }
 
 /// Decodes an item whose body may have been omitted: its length follows.
-fn taken(row: &Row) -> Result<Taken> {
+fn page_row(row: &Row) -> Result<PageRow> {
     let body: Option<&[u8]> = row.try_get(8).map_err(failed)?;
     let length: Option<i64> = row.try_get(9).map_err(failed)?;
     match length.map(u64::try_from) {
         Some(Ok(length)) if body.is_none() && row.try_get::<_, i64>(6).map_err(failed)?.unsigned_abs() == length => {
-            Ok(Taken::without_body(item(row, false)?, length))
+            Ok(PageRow::without_body(item(row, false)?, length))
         }
-        _ => item(row, true).map(Taken::from),
+        _ => item(row, true).map(PageRow::from),
     }
 }
 

@@ -81,8 +81,8 @@ impl Setup {
                 "synchronous_commit",
                 "commits are acknowledged before they are in the server's log, and a crash of the server loses the newest",
             ),
-            ("fsync", "the server does not wait for its disk, and a loss of power may lose or damage everything"),
-            ("full_page_writes", "a page that a loss of power leaves half written cannot be mended"),
+            ("fsync", "the server does not wait for its disk, and a power failure may lose or damage everything"),
+            ("full_page_writes", "a page that a power failure leaves half written cannot be repaired"),
         ] {
             if self.is_off(name) {
                 description = description.with_notice(format!("{name} is off: {consequence}"));
@@ -90,8 +90,8 @@ impl Setup {
         }
         if let Some((_, size_mib)) = self.settings.iter().find(|(name, _)| name == UNANALYSED) {
             description = description.with_notice(format!(
-                "the table `items` has {size_mib} MiB and was never analysed: turn autovacuum on, or what is deleted keeps its room, and \
-                 run ANALYZE"
+                "the table `rows` has {size_mib} MiB and was never analysed: turn on autovacuum, which reclaims the \
+                    space of deleted rows, and run ANALYZE"
             ));
         }
         description
@@ -145,20 +145,20 @@ pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> 
 pub(super) async fn check(connections: &Connections, schema: &str) -> Result<Vec<Error>> {
     let mut found = Vec::new();
     for (sql, what) in [
-        ("SELECT 1 - count(*) FROM {s}.counter WHERE id = 1", "the counter of the store is gone"),
+        ("SELECT 1 - count(*) FROM {s}.counter WHERE id = 1", "the version counter of the store is missing"),
         (
             "SELECT count(*) FROM {s}.rows WHERE version > (SELECT max(version) FROM {s}.counter) OR version < 0",
-            "there are rows newer than the counter",
+            "there are rows newer than the version counter",
         ),
         (
             "SELECT count(*) FROM {s}.touched WHERE version > (SELECT max(version) + 1 FROM {s}.counter)",
-            "there are namespaces with changes newer than the counter",
+            "there are namespaces with changes newer than the version counter",
         ),
         ("SELECT count(*) FROM {s}.rows WHERE size <> octet_length(body || ''::bytea)", "there are rows without their body"),
         (
             "SELECT count(*) FROM {s}.rows WHERE (tail = '') <> (octet_length(tail_digest) = 0) OR head = ''
              OR char_length(head) > 384 OR (tail <> '' AND char_length(head) <> 384)",
-            "there are rows whose key is cut in the wrong place",
+            "there are rows whose key is split in the wrong place",
         ),
     ] {
         let script = Script::new(sql.replace("{s}", schema));

@@ -1,17 +1,16 @@
 //! The tables: how they are recognised, created and migrated.
 //!
 //! They are in a schema of their own, whose version number, in `schema_version`, only increases. A store with the current number is opened
-//! without changes, so regular operation needs no right to create anything. Several processes may open an empty database at once: the row
-//! of the number orders them, and those that come too early are refused by the catalogue and try again.
+//! without changes, so regular operation needs no right to create anything. Several processes may open an empty database at once: they take
+//! turns by locking the row with the number, and those that collide before it exists fail in the catalogue and try again.
 
 use super::connect::Target;
 use super::error::{failed, is_lost};
-use super::migrate::{FORMER_SCHEMA, is_under_former_name};
 use deadpool_postgres::ClientWrapper;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
+use treehold_core::backoff::Backoff;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::pause::random_pause;
 use treehold_store::migrate::{FORMER_NAME, OldLayout};
 
 /// The migrations from each number to the next; `{s}` stands for the schema. Append only: a deployed database may be at any of them.
@@ -52,8 +51,14 @@ const TUNING: &[&str] = &["ALTER TABLE {s}.rows ALTER COLUMN body SET STORAGE EX
 /// The schema version that this program writes.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
 
+/// The schema version of the former layout.
+pub(super) const FORMER_SCHEMA: u32 = 1;
+
 /// How often a migration yields to that of another process.
-const ATTEMPTS: u32 = 12;
+const YIELDS_MAX: u32 = 12;
+
+/// The pause in between.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
 /// Migrates the tables to the current version; `schema` is the quoted name of the target's.
 ///
@@ -63,7 +68,7 @@ const ATTEMPTS: u32 = 12;
 pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &str) -> Result<()> {
     check_encoding(connection).await?;
     let name = target.schema.as_str();
-    for attempt in 0..ATTEMPTS {
+    for attempt in 0..YIELDS_MAX {
         match check_number(number(connection, name, schema).await?)? {
             SCHEMA => return Ok(()),
             FORMER_SCHEMA => return Err(OldLayout::error(None)),
@@ -80,15 +85,15 @@ pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &s
                     return Err(failed(error));
                 }
                 // Report the failure if it is not a race: another process would have finished by now.
-                if attempt + 1 == ATTEMPTS {
-                    let message = "the schema of the store holds tables of another program; name another by `schema`";
+                if attempt + 1 == YIELDS_MAX {
+                    let message = "the schema of the store holds tables of another program; name another one with `schema`";
                     return Err(Error::new(ErrorKind::Corrupt, message).with_source(error));
                 }
             }
         }
-        tokio::time::sleep(random_pause(Duration::from_millis(5), attempt)).await;
+        BACKOFF.wait(attempt).await;
     }
-    Err(Error::new(ErrorKind::Unavailable, "the database is being set up by others; try again"))
+    Err(Error::new(ErrorKind::Unavailable, "another process is still creating the store's tables; try again"))
 }
 
 async fn check_encoding(connection: &ClientWrapper) -> Result<()> {
@@ -97,10 +102,10 @@ async fn check_encoding(connection: &ClientWrapper) -> Result<()> {
     if encoding.eq_ignore_ascii_case("UTF8") || encoding.eq_ignore_ascii_case("UTF-8") {
         return Ok(());
     }
-    Err(Error::unsupported(format!("the database keeps texts as `{encoding}`; create one with the encoding UTF8")))
+    Err(Error::unsupported(format!("the database stores text as `{encoding}`; create one with the encoding UTF8")))
 }
 
-/// Returns the number of migrations that the store has had; `None` if it does not exist.
+/// Returns how many migrations were applied to the store, or `None` if it does not exist.
 pub(super) async fn number(connection: &ClientWrapper, name: &str, schema: &str) -> Result<Option<i32>> {
     let known = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1::text AND tablename = 'schema_version'";
     let row = connection.query_one(known, &[&name]).await.map_err(failed)?;
@@ -111,12 +116,17 @@ pub(super) async fn number(connection: &ClientWrapper, name: &str, schema: &str)
     row.map(|row| row.try_get(0).map_err(failed)).transpose()
 }
 
-/// Returns the number of migrations that a store has had, unless it is newer than this program.
+/// Returns whether a store of the former layout is in the former default schema.
+pub(super) async fn is_under_former_name(connection: &ClientWrapper) -> Result<bool> {
+    Ok(number(connection, FORMER_NAME, &quoted(FORMER_NAME)).await? == Some(FORMER_SCHEMA as i32))
+}
+
+/// Returns how many migrations were applied to a store, unless it is newer than this program.
 pub(super) fn check_number(number: Option<i32>) -> Result<u32> {
     let number = number.unwrap_or(0);
     u32::try_from(number).ok().filter(|&number| number <= SCHEMA).ok_or_else(|| {
         Error::unsupported(format!(
-            "the store's tables were made by a newer version (the format is {number}, this program knows {SCHEMA}); upgrade"
+            "the store's tables were written by a newer version (the schema is {number}, this program knows {SCHEMA}); upgrade this program"
         ))
     })
 }
@@ -210,10 +220,10 @@ mod tests {
 
     #[test]
     fn newer_format_is_unsupported() {
-        assert_eq!(check_number(None).expect("nothing is there"), 0);
+        assert_eq!(check_number(None).expect("nothing exists there"), 0);
         assert_eq!(check_number(Some(SCHEMA as i32)).expect("it is known"), SCHEMA);
         for number in [SCHEMA as i32 + 1, -1] {
-            assert_eq!(check_number(Some(number)).expect_err("it is not known").kind(), ErrorKind::Unsupported);
+            assert_eq!(check_number(Some(number)).expect_err("the version is unknown").kind(), ErrorKind::Unsupported);
         }
     }
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use std::collections::BTreeSet;
 use treehold_core::error::{Error, Result};
 use treehold_store::effect::{Effect, PutEffect};
-use treehold_store::{Batch, Condition, Namespace, Precondition};
+use treehold_store::{Batch, Condition, Namespace, Precondition, unvalidated};
 
 /// The numbers for [`Condition::Absent`], [`Condition::Exists`] and a version that no row has, among wanted versions.
 const ABSENT: i64 = -1;
@@ -40,7 +40,7 @@ pub(super) struct Step<'g> {
     /// The batches of each part.
     pub(super) parts: Vec<&'g [Batch]>,
     pub(super) has_conditions: bool,
-    /// Whether it needs no transaction.
+    /// Whether the statement needs no transaction.
     pub(super) is_alone: bool,
 }
 
@@ -136,7 +136,8 @@ fn push_go(script: &mut Script<'_>, parts: &[Part<'_>], has_conditions: bool) ->
     Ok(())
 }
 
-/// Adds `bumped`, which raises the counter. Returns whether it can. Only a separate part takes no number or has a floor.
+/// Adds `bumped`, which raises the counter, if the parts can raise it at all. Returns whether it did. Only a separate part takes no number
+/// or has a floor.
 fn push_bump(script: &mut Script<'_>, schema: &str, parts: &[Part<'_>], removes: &[&'static str]) -> Result<bool> {
     if parts.iter().any(|part| part.effect.numbers > 0) {
         let floor = script.parameter(number(parts.iter().map(|part| part.effect.floor).max().unwrap_or(0))?);
@@ -179,6 +180,7 @@ fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]
                 keys.push(namespace, if key.contains('\0') { "" } else { key });
                 continue;
             }
+            _ => unvalidated(),
         };
         if !key.contains('\0') {
             range_places.push(place);
@@ -334,7 +336,7 @@ fn push_puts_as<'g>(script: &mut Script<'g>, schema: &str, name: &str, puts: &[(
 
 /// Converts a number of the counter.
 fn number(number: u64) -> Result<i64> {
-    let over = |_| Error::invalid_argument("a restored version is over what the database can keep").without_effect();
+    let over = |_| Error::invalid_argument("the version of the item to restore exceeds what the database can keep").without_effect();
     i64::try_from(number).map_err(over)
 }
 
@@ -364,7 +366,7 @@ impl<'g> KeyArrays<'g> {
     }
 }
 
-/// The places of conditions as arrays: the part, and the index within it.
+/// The positions of conditions as arrays: the part, and the index within it.
 #[derive(Default)]
 struct PlaceArrays {
     parts: Vec<i32>,

@@ -58,9 +58,9 @@ impl Encryption {
     /// none.
     pub(super) fn connector(self, root: Option<&Path>) -> Result<MakeRustlsConnect> {
         let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(|source| {
-            Error::new(ErrorKind::Internal, "TLS cannot be set up; this is a fault of the program").with_source(source)
-        })?;
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|source| Error::new(ErrorKind::Internal, "TLS cannot be set up; this is a bug in the program").with_source(source))?;
         let verifies = match self {
             Self::Disable | Self::Prefer => false,
             Self::Require => root.is_some(),
@@ -76,7 +76,7 @@ impl Encryption {
         }
         let inner = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
             .build()
-            .map_err(|source| Error::invalid_argument("the root certificates hold none that can be used").with_source(source))?;
+            .map_err(|source| Error::invalid_argument("none of the root certificates can be used").with_source(source))?;
         let verifier = Arc::new(Verifier { provider, roots: Some(inner) });
         Ok(MakeRustlsConnect::new(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
     }
@@ -87,7 +87,7 @@ fn roots(root: Option<&Path>) -> Result<RootCertStore> {
     match root {
         Some(path) => {
             let unreadable = || {
-                let message = "`sslrootcert` names no file of certificates in PEM; correct the path";
+                let message = "`sslrootcert` does not name a PEM file of certificates; correct the path";
                 Error::invalid_argument(message).with_source(AtHost::new(path))
             };
             let certificates = CertificateDer::pem_file_iter(path).map_err(|_| unreadable())?;
@@ -101,7 +101,7 @@ fn roots(root: Option<&Path>) -> Result<RootCertStore> {
         None => {
             store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if store.is_empty() {
-                let message = "this system has no root certificates; name the one of the database by `sslrootcert`";
+                let message = "this system has no root certificates; name that of the database with `sslrootcert`";
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
         }

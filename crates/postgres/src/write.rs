@@ -22,16 +22,19 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
+use treehold_core::backoff::Backoff;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, Result};
 use treehold_core::ops::Version;
-use treehold_core::pause::random_pause;
 use treehold_store::combiner::GroupWriter;
 use treehold_store::watch::Watches;
 use treehold_store::{Batch, BatchWrite, precondition_failed, whole_microseconds};
 
 /// How often a transaction that gave way is restarted. Only distributed engines make one give way.
-const ATTEMPTS: u32 = 12;
+const RESTARTS_MAX: u32 = 12;
+
+/// The pause before such a restart.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(4), Duration::from_millis(500));
 
 /// A connection that was idle for this long is tested before anything is written on it.
 const IDLE: Duration = Duration::from_secs(5);
@@ -114,8 +117,8 @@ impl PostgresWriter {
                     if !is_lost {
                         *slot = Some((connection, Instant::now()));
                     }
-                    if gave_way && attempt < ATTEMPTS {
-                        tokio::time::sleep(random_pause(Duration::from_millis(2), attempt)).await;
+                    if gave_way && attempt < RESTARTS_MAX {
+                        BACKOFF.wait(attempt).await;
                         continue;
                     }
                     let error = failed(broken.error);
@@ -206,7 +209,7 @@ impl PostgresWriter {
         let mut answers = Vec::with_capacity(group.len());
         for (step, rows) in steps.iter().zip(rows) {
             if rows.len() != step.parts.len() {
-                return Err(damaged("the counter of the store is gone"));
+                return Err(damaged("the version counter of the store is missing"));
             }
             for (batches, row) in step.parts.iter().zip(rows) {
                 self.answer(batches, step.has_conditions, row, &mut answers)?;
@@ -236,7 +239,7 @@ impl PostgresWriter {
             }
             answers.push(Ok(versions));
             if after > before {
-                self.watches.tell_of(batch, after);
+                self.watches.notify_batch(batch, after);
             }
         }
         Ok(())

@@ -158,7 +158,7 @@ mod tests {
             "redis://:s3cret@host#insecure",
             "redis://:s3cret@host:port",
         ] {
-            let Err(error) = Address::parse(url) else { panic!("{url} is taken") };
+            let Err(error) = Address::parse(url) else { panic!("{url} is accepted") };
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{url}");
             assert!(!error.message().contains("s3cret"), "{error}");
         }

@@ -22,11 +22,12 @@ use treehold_core::ops::{Durability, Version};
 use treehold_store::migrate::FORMER_NAME;
 use treehold_store::watch::Watches;
 use treehold_store::{
-    Batch, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
-    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, whole_microseconds,
+    Batch, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions,
+    Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch, whole_microseconds,
 };
 
 mod address;
+mod engine;
 mod error;
 mod link;
 mod migrate;
@@ -42,6 +43,8 @@ use address::Address;
 use link::Link;
 use open::Setup;
 use script::Keys;
+
+pub use engine::RedisEngine;
 
 /// How often watched stores poll for namespaces that other processes changed.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
@@ -158,9 +161,9 @@ struct Shared {
 }
 
 impl RedisStore {
-    /// Returns the capabilities of this engine as known before its server is asked.
+    /// Returns the capabilities of this engine as known before its server is contacted.
     pub fn offers() -> StoreCapabilities {
-        StoreCapabilities::new(Durability::None).with_shared(true).with_value_bytes_max(Some(open::VALUE_BYTES_MAX))
+        StoreCapabilities::new(Durability::None).with_sweeps(true).with_shared(true).with_value_bytes_max(Some(open::VALUE_BYTES_MAX))
     }
 
     /// Opens the store at a URL with default options, and creates it if missing.
@@ -196,12 +199,13 @@ impl RedisStore {
     /// Migrates a store of the former layout to the present one. If neither the URL nor the options name a prefix and the
     /// store is under the former default, `stratafs`, its keys are renamed; in a cluster the prefix stays and has to be named.
     /// An interrupted migration resumes on the next call; until then no version opens the store. Servers of the earlier version
-    /// that still run fail on every call from the start on. `tell` receives the progress.
+    /// that still run fail on every call from the start of the migration. `tell` receives the progress.
     ///
     /// Cost: one script for 500 rows or 4 MiB. The server copies the record and body of each row that moves.
     ///
     /// # Errors
-    /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) if there is no store. [`Conflict`](treehold_core::error::ErrorKind::Conflict) if it holds a part of a
+    /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) if there is no store.
+    /// [`Conflict`](treehold_core::error::ErrorKind::Conflict) if it holds a part of a
     /// copy. [`AlreadyExists`](treehold_core::error::ErrorKind::AlreadyExists) if rows lie below the reserved root already.
     /// [`Unsupported`](treehold_core::error::ErrorKind::Unsupported) for a store of a cluster under the former default prefix. Otherwise as
     /// [`RedisStore::open_with`].
@@ -250,8 +254,8 @@ impl Shared {
         let changed = read::changed_since(&self.link, &self.keys, self.announced.load(Ordering::Acquire)).await?;
         for (namespace, version) in changed {
             match namespace {
-                Some(namespace) => self.watches.tell(&namespace, version),
-                None => self.watches.tell_all(version),
+                Some(namespace) => self.watches.notify(&namespace, version),
+                None => self.watches.notify_all(version),
             }
             self.announced.fetch_max(version.number(), Ordering::AcqRel);
         }
@@ -263,7 +267,11 @@ impl Shared {
 impl Store for RedisStore {
     fn capabilities(&self) -> StoreCapabilities {
         let setup = self.shared.setup.read();
-        StoreCapabilities::new(setup.durability).with_shared(true).with_value_bytes_max(Some(setup.value_bytes_max))
+        StoreCapabilities::new(setup.durability).with_sweeps(true).with_shared(true).with_value_bytes_max(Some(setup.value_bytes_max))
+    }
+
+    fn extensions(&self) -> StoreExtensions<'_> {
+        StoreExtensions::new().with_maintenance(self)
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
@@ -282,10 +290,6 @@ impl Store for RedisStore {
         read::scan(&self.shared.link, &self.shared.keys, namespace, &options, self.now(), self.shared.rows_at_once).await
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        Ok(None)
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         read::namespaces(&self.shared.link, &self.shared.keys, &options, self.now(), self.shared.rows_at_once).await
     }
@@ -294,7 +298,7 @@ impl Store for RedisStore {
         batch.validate(&self.capabilities())?;
         let now = whole_microseconds(self.shared.clock.now());
         let committed = write::commit(&self.shared.link, &self.shared.keys, &batch, now).await?;
-        self.shared.watches.tell_of(&batch, Version::new(committed.after));
+        self.shared.watches.notify_batch(&batch, Version::new(committed.after));
         Ok(committed.versions)
     }
 
@@ -302,25 +306,16 @@ impl Store for RedisStore {
         read::current_version(&self.shared.link, &self.shared.keys).await
     }
 
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        let look = |shared: Arc<Shared>| async move { shared.announce().await };
+        self.shared.watches.watch_by_polling(namespace, &self.shared, WATCH_PAUSE, look).await
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for RedisStore {
     async fn sweep(&self, limit: usize) -> Result<usize> {
         write::sweep(&self.shared.link, &self.shared.keys, limit, self.now()).await
-    }
-
-    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
-        let watch = self.shared.watches.watch(namespace);
-        // Later reads show everything committed by now, so the watch starts from here.
-        self.shared.announce().await?;
-        let watch = watch.caught_up();
-        let weak = Arc::downgrade(&self.shared);
-        self.shared.watches.poll(WATCH_PAUSE, move || {
-            let shared = weak.upgrade();
-            async move {
-                let Some(shared) = shared else { return Ok(false) };
-                shared.announce().await?;
-                Ok(true)
-            }
-        });
-        Ok(watch)
     }
 
     async fn describe(&self) -> Result<StoreDescription> {

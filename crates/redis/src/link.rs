@@ -166,7 +166,7 @@ impl Link {
         tracks.entry(here).or_default().clone()
     }
 
-    /// Returns the connection of a track, connecting if needed. Callers that wait for a failing attempt fail with it.
+    /// Returns the connection of a track, connecting if needed. If the attempt fails, all callers that wait for it fail too.
     async fn live(&self, track: &Track) -> Result<Live, Fault> {
         let tries = track.tries.load(Ordering::Acquire);
         let mut live = track.live.lock().await;

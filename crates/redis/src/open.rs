@@ -83,8 +83,8 @@ impl Setup {
             notices.push("the last write to the append-only file failed: check the server's log".to_owned());
         }
         if is_cluster || info("connected_slaves").is_some_and(|count| count != "0") {
-            let notice = "replicas follow a moment behind: when one takes over, acknowledged writes of that moment may be lost, and \
-                          their versions be given again to others";
+            let notice = "replicas lag a moment behind: when one takes over, acknowledged writes of that moment may be lost, and \
+                          their versions assigned to other writes";
             notices.push(notice.to_owned());
         }
         let bulk_bytes_max = set("proto-max-bulk-len").and_then(|value| value.parse().ok()).unwrap_or(VALUE_BYTES_MAX);

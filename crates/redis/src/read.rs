@@ -178,7 +178,7 @@ async fn scan_at_once(
             let key = reply.text()?;
             let record = Record::parse(reply.bytes()?)?;
             let body = reply.bytes_or_none()?;
-            let step = page.take(&key, |with_value| {
+            let step = page.offer(&key, |with_value| {
                 if with_value {
                     bytes += u64::from(record.size);
                 }

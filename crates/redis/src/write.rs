@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_store::effect::{Effect, PutEffect};
-use treehold_store::{Batch, Condition, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, Precondition, precondition_failed};
+use treehold_store::{Batch, Condition, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, Precondition, precondition_failed, unvalidated};
 
 /// The server's scripts count versions in numbers that are exact below this.
 pub(super) const VERSION_MAX: u64 = 1 << 53;
@@ -132,6 +132,7 @@ fn condition(precondition: &Precondition) -> Vec<u8> {
         Condition::NoneBeneath => (b'n', 0),
         // The store's versions are lower, and the script could not read a higher one exactly.
         Condition::NoneBeneathSince(version) => (b's', version.number().min(VERSION_MAX)),
+        _ => unvalidated(),
     };
     let mut packed = vec![kind];
     packed.extend(version.to_be_bytes());

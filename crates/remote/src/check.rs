@@ -119,7 +119,7 @@ impl<'a> Check<'a> {
         for file in &result.files {
             self.asked_path(file.path.starts_with(path))?;
             self.order(last.is_none_or(|last| last < &*file.path))?;
-            // A file that the last page cut continues on this one.
+            // The file at which the last page ended continues on this one.
             self.order(start.is_none_or(|start| match options.output {
                 GrepOutput::Content => start.path <= file.path,
                 GrepOutput::Files | GrepOutput::Counts => start.path < file.path || start.line != GrepCursor::END,

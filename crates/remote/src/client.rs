@@ -12,14 +12,14 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tracing::{Instrument, debug_span};
+use treehold_core::backoff::Backoff;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Capabilities;
-use treehold_core::pause::random_pause;
 use treehold_core::trace::{TRACEPARENT, TRACESTATE, TraceContext};
 use treehold_core::wire::{ACTOR_HEADER, CapabilitiesReply, PREFIX, PROBLEM_TYPE, Problem, RequestFault, THREAD_HEADER};
 
-/// The upper bound of the pause before the second attempt; it doubles with each attempt.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The pause before a request is sent again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(500));
 
 /// The most bytes of an error answer, and of its message.
 const PROBLEM_BYTES_MAX: u64 = 1 << 20;
@@ -161,7 +161,7 @@ impl Far {
             if !failed.in_passing || attempts >= self.options.attempts_max {
                 return Err(with_attempts(failed.error, ask, attempts, effect_open));
             }
-            let pause = random_pause(PAUSE, u32::try_from(attempts - 1).unwrap_or(u32::MAX));
+            let pause = BACKOFF.pause(u32::try_from(attempts - 1).unwrap_or(u32::MAX));
             tracing::debug!(peer = self.peer, attempts, ?pause, %trace, error = %failed.error, "the remote server failed temporarily; retrying");
             tokio::time::sleep(pause).await;
         }

@@ -9,13 +9,12 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+use treehold_core::backoff::Backoff;
 use treehold_core::path::{VfsPath, VfsPathBuf};
-use treehold_core::pause::random_pause;
 use treehold_tree::backend::TreeNews;
 
-/// The first pause before reconnecting, which doubles, and its maximum.
-const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The pause before reconnecting.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
 /// The most bytes in one event. An event names up to two paths of 4,096 bytes each.
 const EVENT_BYTES_MAX: usize = 256 << 10;
@@ -66,8 +65,7 @@ impl Feed {
 
     async fn connect(&mut self) {
         if self.attempts > 0 {
-            let pause = PAUSE.saturating_mul(1_u32.checked_shl(self.attempts).unwrap_or(u32::MAX)).min(PAUSE_MAX);
-            tokio::time::sleep(pause + random_pause(PAUSE, self.attempts)).await;
+            BACKOFF.wait(self.attempts).await;
         }
         self.attempts = self.attempts.saturating_add(1);
         let mut url = self.far.url(["events"]);

@@ -30,12 +30,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{Error, Result};
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight,
-};
+use treehold_core::ops::{Capabilities, Review, Sight};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_tree::backend::{Backend, Subtree};
+use treehold_tree::forward_backend;
 
 /// Options for connecting to another server.
 #[derive(Clone)]
@@ -251,33 +249,7 @@ impl Backend for RemoteBackend {
         self.tree.capabilities()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.asked().stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.asked().read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.asked().ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.asked().glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.asked().grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.asked().search(path, options).await
-    }
-
-    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        self.asked().apply(changes, options).await
-    }
+    forward_backend! { self => self.asked(); stat, read, ls, glob, grep, search, apply }
 
     async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
         Ok(review.open())

@@ -1,4 +1,4 @@
-//! Results that take several answers, because of limits beyond one answer or guards that are applied here.
+//! Combines several answers into one result, for limits beyond one answer and for guards that are applied here.
 
 use super::client::Far;
 use treehold_core::error::Result;
@@ -13,7 +13,7 @@ use treehold_core::wire::LIMIT_MAX;
 /// The fewest entries to request when a guard may drop some.
 const GUARDED_PAGE_MIN: usize = 256;
 
-/// How many answers without a visible entry are read before the result is cut.
+/// How many answers without a visible entry are read before the result is truncated.
 const PAGES_MAX: usize = 10_000;
 
 /// Lists a directory, with as many answers as the limit takes.
@@ -26,8 +26,10 @@ pub(super) async fn ls(far: &Far, path: &VfsPath, options: &LsOptions) -> Result
         let Listing { entries, truncated, failures, .. } = far.ls_page(path, &asked).await?;
         listing.failures.extend(failures);
         if left == 0 {
-            listing.truncated = (!entries.is_empty() || truncated.is_some())
-                .then(|| cut_at(listing.entries.last(), options.start_after.clone(), Entry::name));
+            listing.truncated = (!entries.is_empty() || truncated.is_some()).then(|| {
+                let last = listing.entries.last().map(Entry::name).or(options.start_after.as_deref());
+                Truncation { reason: TruncationReason::Limit, cursor: last.unwrap_or_default().to_owned() }
+            });
             return Ok(listing);
         }
         listing.entries.extend(entries);
@@ -56,19 +58,18 @@ pub(super) async fn glob(far: &Far, path: &VfsPath, options: &GlobOptions) -> Re
         let mut seen = page.entries.into_iter().filter(|entry| admits.path(&entry.path, entry.is_directory()));
         result.entries.extend(seen.by_ref().take(left));
         if seen.next().is_some() {
-            let start_after = options.start_after.as_ref().map(ToString::to_string);
-            result.truncated = Some(cut_at(result.entries.last(), start_after, |entry| entry.path.as_str()));
+            result.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor: glob_cursor(&result, options) });
             return Ok(result);
         }
         let Some(cut) = page.truncated else { return Ok(result) };
         let is_exact = !admits.leaves_out() && asked.limit >= left;
         if (is_exact && left > 0) || cut.reason != TruncationReason::Limit {
-            result.truncated = Some(admits.truncation(cut, result.entries.last().map(|entry| entry.path.to_string())));
+            result.truncated = Some(admits.truncation(cut, || glob_cursor(&result, options)));
             return Ok(result);
         }
         asked.start_after = Some(VfsPathBuf::parse(cut.cursor)?);
     }
-    result.truncated = Some(cut_at(result.entries.last(), None, |entry| entry.path.as_str()));
+    result.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor: glob_cursor(&result, options) });
     Ok(result)
 }
 
@@ -105,7 +106,7 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
                 GrepOutput::Content => file.count,
                 GrepOutput::Files | GrepOutput::Counts => 1,
             };
-            // A file cut at the end of a page continues on the next.
+            // The file at which a page ends continues on the next.
             match result.files.last_mut() {
                 Some(last) if last.path == file.path && options.output == GrepOutput::Content => {
                     last.count += file.count;
@@ -120,8 +121,7 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
         let Some(cut) = page.truncated else { return Ok(result) };
         let is_exact = !admits.leaves_out() && asked.matches_max >= left;
         if (is_exact && left > 0) || cut.reason != TruncationReason::Limit {
-            let shown = (!result.files.is_empty()).then(|| grep_cursor(&result, options));
-            result.truncated = Some(admits.truncation(cut, shown));
+            result.truncated = Some(admits.truncation(cut, || grep_cursor(&result, options)));
             return Ok(result);
         }
         asked.start_after = Some(cut.cursor.parse()?);
@@ -138,14 +138,17 @@ pub(super) async fn search(far: &Far, path: &VfsPath, options: &SearchOptions) -
         // Servers reject a search with limit 0.
         asked.limit = options.limit.clamp(1, LIMIT_MAX);
         let mut result = far.search_page(path, &asked).await?;
-        if options.limit == 0 && !options.at_hand {
+        if options.limit == 0 && options.end_of_known() == 0 {
             let is_cut = !result.hits.is_empty() || result.truncated.is_some();
             result.hits.clear();
             result.truncated = is_cut.then(|| Truncation { reason: TruncationReason::Limit, cursor: options.offset.to_string() });
         }
         return Ok(result);
     }
-    (asked.offset, asked.at_hand) = (0, false);
+    asked.offset = 0;
+    if let Some(merge) = &mut asked.merge {
+        merge.wants_spare = false;
+    }
     let mut result: Option<SearchResult> = None;
     loop {
         let found = result.as_ref().map_or(0, |result| result.hits.len());
@@ -212,9 +215,9 @@ impl<'a> Admits<'a> {
         self.path(&failure.path, true) && self.path(&failure.path, false)
     }
 
-    /// If entries may be dropped, the cursor must be one that was shown.
-    fn truncation(&self, cut: Truncation, shown: Option<String>) -> Truncation {
-        if self.leaves_out() { Truncation { reason: cut.reason, cursor: shown.unwrap_or_default() } } else { cut }
+    /// If entries may be dropped, the cursor must be `shown`, which the caller knows.
+    fn truncation(&self, cut: Truncation, shown: impl FnOnce() -> String) -> Truncation {
+        if self.leaves_out() { Truncation { reason: cut.reason, cursor: shown() } } else { cut }
     }
 }
 
@@ -224,17 +227,19 @@ fn page_size(left: usize, admits: &Admits<'_>) -> usize {
     left.clamp(least, LIMIT_MAX)
 }
 
-/// Returns the cursor after the last match of a result.
+/// Returns the cursor after the last entry of a result, or that of its start.
+fn glob_cursor(result: &GlobResult, options: &GlobOptions) -> String {
+    let last = result.entries.last().map(|entry| &*entry.path).or(options.start_after.as_deref());
+    last.unwrap_or(VfsPath::ROOT).to_string()
+}
+
+/// Returns the cursor after the last match of a result, or that of its start.
 fn grep_cursor(result: &GrepResult, options: &GrepOptions) -> String {
     let Some(file) = result.files.last() else {
-        return options.start_after.as_ref().map(ToString::to_string).unwrap_or_default();
+        let start = || GrepCursor { path: VfsPathBuf::root(), line: 0 };
+        return options.start_after.clone().unwrap_or_else(start).to_string();
     };
     let last = file.lines.iter().rfind(|line| line.is_match);
     let line = last.map_or(GrepCursor::END, |line| line.line + memchr::memchr_iter(b'\n', &line.text).count());
     GrepCursor { path: file.path.clone(), line }.to_string()
-}
-
-fn cut_at<'e>(last: Option<&'e Entry>, before: Option<String>, name: impl Fn(&'e Entry) -> &'e str) -> Truncation {
-    let cursor = last.map(|entry| name(entry).to_owned()).or(before).unwrap_or_default();
-    Truncation { reason: TruncationReason::Limit, cursor }
 }

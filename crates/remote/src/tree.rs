@@ -14,7 +14,7 @@ use std::fmt;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    OpKind, ReadOptions, ReadRange, Review, SearchOptions, SearchResult, Sight, Version, Window,
+    OpKind, ReadOptions, ReadRange, Review, SearchOptions, SearchResult, Sight, StatOptions, Version, Window,
 };
 use treehold_core::path::VfsPath;
 use treehold_core::wire::{
@@ -27,7 +27,7 @@ use uuid::Uuid;
 impl Far {
     /// Sends a request with a body.
     async fn question<Q: Serialize + Sync, T: DeserializeOwned>(&self, name: &str, question: &Q) -> Result<(T, Answer)> {
-        let body = serde_json::to_vec(question).expect("requests are plain data");
+        let body = serde_json::to_vec(question).expect("requests always serialize");
         let bytes_max = self.options.answer_bytes_max;
         let ask = Ask { method: Method::POST, url: self.url([name]), body: Some(body.into()), key: None, bytes_max };
         let answer = self.ask(&ask).await?;
@@ -83,7 +83,7 @@ impl Far {
 
     async fn read_once(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
         let mut url = self.url(["fs"].into_iter().chain(path.segments()));
-        let question = serde_json::to_value(ReadRequest::new(options)).expect("requests are plain data");
+        let question = serde_json::to_value(ReadRequest::new(options)).expect("requests always serialize");
         for (name, value) in question.as_object().into_iter().flatten() {
             url.query_pairs_mut().append_pair(name, &value.to_string());
         }
@@ -106,7 +106,7 @@ impl Far {
     }
 
     async fn apply_once(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        let body = serde_json::to_vec(&ApplyRequest::new(changes, options.allow_partial)).expect("requests are plain data");
+        let body = serde_json::to_vec(&ApplyRequest::new(changes, options)).expect("requests always serialize");
         let ask = Ask {
             method: Method::POST,
             url: self.url(["apply"]),
@@ -158,8 +158,8 @@ impl Backend for Far {
         self.declared()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        let question = StatRequest::new(path);
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
+        let question = StatRequest::new(path, options);
         let found = async {
             let (entry, _): (Entry, _) = self.question("stat", &question).await?;
             self.check().stat(path, &entry)?;

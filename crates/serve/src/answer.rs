@@ -4,8 +4,9 @@
 //! the connection's buffers (HTTP/1). The time between two polls counts against the client's minimum pace. Time in which the server itself
 //! has nothing to send does not count.
 
-use super::api::problem;
 use super::connection::{ConnectionLimits, Connections, Running, is_health};
+use super::large::LargeAnswer;
+use super::problem;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderValue, header};
@@ -42,7 +43,8 @@ pub(super) async fn attended(
     if is_crowded {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    response.map(|body| Body::new(Answer { body, rest: Bytes::new(), pace: Pace::default(), running }))
+    let _large = response.extensions_mut().remove();
+    response.map(|body| Body::new(Answer { body, rest: Bytes::new(), pace: Pace::default(), running, _large }))
 }
 
 /// A response body and the request it belongs to.
@@ -52,6 +54,8 @@ struct Answer {
     rest: Bytes,
     pace: Pace,
     running: Running,
+    /// The slot of a large answer, held until the body is dropped.
+    _large: Option<LargeAnswer>,
 }
 
 impl http_body::Body for Answer {
@@ -136,7 +140,7 @@ mod tests {
         let limits = ConnectionLimits::new().with_write_timeout(seconds(10)).with_answer_bytes_per_second_min(100);
         let begun = Instant::now();
         let mut pace = Pace::default();
-        assert!(!pace.taken(begun), "it was given nothing");
+        assert!(!pace.taken(begun), "the client has read nothing");
         assert_eq!(pace.given(500, begun, &limits), begun + seconds(10));
         assert!(pace.taken(begun + seconds(8)));
         // The server's own idle time does not count.

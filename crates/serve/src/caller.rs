@@ -1,11 +1,11 @@
 //! Authenticates requests: finds the caller by token, and the thread by path or header.
 
-use super::api::problem;
 use super::doors::{Door, Doors};
-use super::rights::{Access, Rights};
+use super::problem;
+use super::rights::{Access, ActsFor, Rights};
 use super::token::{Token, TokenBook};
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{RawPathParams, Request, State};
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -14,7 +14,7 @@ use percent_encoding::percent_decode;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
-use treehold_core::wire::{ACTOR_HEADER, THREAD_HEADER};
+use treehold_core::wire::{ACTOR_HEADER, TENANT_HEADER, THREAD_HEADER, USER_HEADER};
 use treehold_core::work::{self, Owner};
 use treehold_mcp::{McpCaller, Standing};
 
@@ -50,7 +50,52 @@ pub(super) struct Caller {
     doorkeeper: Arc<Doorkeeper>,
 }
 
+/// The routes whose requests may name another tenant and user.
+const SESSION_ROUTES: [&str; 3] = ["/v1/sessions", "/v1/user-memo/", "/v1/inspector/"];
+
+/// Whose sessions a request is about.
+pub(super) struct SessionOwner {
+    pub(super) tenant: String,
+    pub(super) user: String,
+    /// Whether a session that the request names may belong to any user of the tenant.
+    pub(super) is_any_user: bool,
+}
+
+/// Returns whether a route is about sessions.
+pub(super) fn is_of_sessions(path: &str) -> bool {
+    SESSION_ROUTES.iter().any(|route| path.starts_with(route))
+}
+
 impl Caller {
+    /// Returns the tenant and user whose sessions a request is about: the caller's own, or those that the headers name. Without a user
+    /// of a named tenant, that is every user of it, as hosts know a session by its tenant alone.
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for others than the rights allow, and for an insufficient access level;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a header that cannot be read, and for a caller without a tenant or user.
+    pub(super) fn owner(&self, headers: &HeaderMap, access: Access) -> Result<SessionOwner> {
+        self.rights.need_sessions(access)?;
+        let named = (decoded(headers, TENANT_HEADER)?, decoded(headers, USER_HEADER)?);
+        let acts_for = self.rights.acts_for;
+        let id = |what: &str, own: &Option<String>, named: Option<String>, is_allowed: bool| match (named, own) {
+            (Some(named), Some(own)) if named == *own => Ok(named),
+            (Some(named), _) if is_allowed => Ok(named),
+            (Some(named), _) => {
+                let message =
+                    format!("this token acts for `{acts_for}` users, not for the {what} `{}`; use another one", named.escape_debug());
+                Err(Error::new(ErrorKind::PermissionDenied, message))
+            }
+            (None, Some(own)) => Ok(own.clone()),
+            (None, None) => {
+                Err(Error::invalid_argument(format!("sessions belong to a tenant and a user, and this caller has no {what}; name it")))
+            }
+        };
+        let is_any_user = named.0.is_some() && named.1.is_none() && acts_for >= ActsFor::Tenant;
+        let tenant = id("tenant", &self.scope.tenant, named.0, acts_for == ActsFor::All)?;
+        let user = id("user", &self.scope.user, named.1, acts_for >= ActsFor::Tenant)?;
+        Ok(SessionOwner { tenant, user, is_any_user })
+    }
+
     /// Returns whether the headers still authenticate the same caller with the same rights.
     pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
         let who = self.doorkeeper.who(headers, Asks::Again).await?;
@@ -80,7 +125,8 @@ impl Doorkeeper {
     async fn who(&self, headers: &HeaderMap, asks: Asks) -> Result<Option<Known>> {
         let admin = |credential: Option<&str>| {
             let credential = credential.map(str::to_owned);
-            Known { scope: self.scope.clone(), rights: Rights::new(Access::Admin), credential }
+            let rights = Rights::new(Access::Admin).with_acts_for(ActsFor::All);
+            Known { scope: self.scope.clone(), rights, credential }
         };
         let Some(given) = headers.get(header::AUTHORIZATION) else {
             return Ok(self.open.then(|| admin(None)));
@@ -110,7 +156,7 @@ impl Doorkeeper {
         let in_header = decoded(headers, THREAD_HEADER)?;
         let thread = match (in_path, in_header) {
             (Some(path), Some(header)) if path != header => {
-                return Err(Error::invalid_argument("path and header name two threads; leave the header out"));
+                return Err(Error::invalid_argument("path and header name different threads; leave the header out"));
             }
             (path, header) => path.map(str::to_owned).or(header),
         };
@@ -177,6 +223,12 @@ pub(super) async fn admit(
     let Ok(params) = params else {
         return problem::response(&Error::new(ErrorKind::InvalidPath, "the path is not UTF-8, percent-encoded"));
     };
+    let route = request.extensions().get::<MatchedPath>();
+    let is_of_sessions = route.is_some_and(|route| is_of_sessions(route.as_str()));
+    if let Some(name) = [TENANT_HEADER, USER_HEADER].into_iter().find(|name| !is_of_sessions && request.headers().contains_key(*name)) {
+        let message = format!("the header `{name}` applies to sessions only; leave it out, files are always those of the token's own user");
+        return problem::response(&Error::invalid_argument(message).without_effect());
+    }
     let in_path = params.iter().find_map(|(name, value)| (name == "thread").then_some(value));
     match doorkeeper.admit(in_path, request.headers()).await {
         Ok(Some((caller, fixed))) => {
@@ -193,7 +245,7 @@ pub(super) async fn admit(
             work::as_owner(owner, None, next.run(request)).await
         }
         Ok(None) => {
-            let error = Error::new(ErrorKind::PermissionDenied, "this server asks for a token; send it as `Authorization: Bearer TOKEN`");
+            let error = Error::new(ErrorKind::PermissionDenied, "this server requires a token; send it as `Authorization: Bearer TOKEN`");
             let mut response = problem::with_status(&error, StatusCode::UNAUTHORIZED);
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
@@ -237,7 +289,7 @@ mod tests {
         assert!(closed.who(&HeaderMap::new(), Asks::First).await.expect("no store").is_none());
         assert!(
             open.who(&headers("authorization", "Bearer wrong"), Asks::First).await.expect("no store").is_none(),
-            "a wrong token is none"
+            "a wrong token identifies no caller"
         );
     }
 
@@ -249,7 +301,7 @@ mod tests {
         let doorkeeper = Arc::new(doorkeeper(Scope::new().with_tenant("own").with_user("bob").with_thread("default"), None, Some(book)));
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, format!("Bearer {text}").parse().expect("visible"));
-        let (caller, _) = doorkeeper.admit(None, &headers).await.expect("let in").expect("known");
+        let (caller, _) = doorkeeper.admit(None, &headers).await.expect("the caller is admitted").expect("known");
         assert_eq!(caller.scope, Scope::new().with_tenant("acme").with_user("ada").with_thread("monday"));
         let other = doorkeeper.admit(Some("tuesday"), &headers).await.err().expect("another thread");
         assert_eq!(other.kind(), ErrorKind::PermissionDenied);

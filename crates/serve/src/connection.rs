@@ -4,7 +4,7 @@
 //! do not count. A peer that reads nothing is disconnected, and so is one that reads a response too slowly (`answer.rs`). While a request
 //! is running, only the deadlines for requests apply.
 //!
-//! When all places are taken, a few more connections are accepted briefly, to answer health checks ([`is_health`]) and to refuse other
+//! When all slots are taken, a few more connections are accepted briefly, to answer health checks ([`is_health`]) and to refuse other
 //! requests with a status that gives the reason.
 
 use axum_server::accept::Accept;
@@ -144,7 +144,7 @@ struct Table {
     crowded: usize,
 }
 
-/// One connection. Its place is freed when the last reference is dropped.
+/// One connection. Its slot is freed when the last reference is dropped.
 #[derive(Debug)]
 struct Connection {
     all: Arc<Connections>,
@@ -171,7 +171,7 @@ impl Connections {
         Arc::new(Self { limits, table: Mutex::default() })
     }
 
-    /// Gives a connection a place, if one is free.
+    /// Gives a connection a slot, if one is free.
     fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Arc<Connection>> {
         let mut table = self.table.lock();
         let of_address = table.of_address.get(&peer.ip()).copied().unwrap_or(0);
@@ -286,7 +286,7 @@ impl Drop for Running {
     }
 }
 
-/// An acceptor that gives each connection its place before the inner acceptor runs.
+/// An acceptor that gives each connection its slot before the inner acceptor runs.
 #[derive(Debug, Clone)]
 pub(super) struct Guard<A> {
     inner: A,
@@ -360,12 +360,12 @@ impl<S> Guarded<S> {
             return written;
         }
         if self.poll_impatience(cx).is_ready() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes its answers too slowly")));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads its answers too slowly")));
         }
         let timeout = self.connection.all.limits.write_timeout;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + timeout)));
         ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes no bytes")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client stopped reading")))
     }
 }
 
@@ -375,7 +375,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
             return Poll::Ready(done);
         }
         ready!(self.poll_impatience(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client asks nothing, or takes its answers too slowly")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client sends no requests or reads its answers too slowly")))
     }
 }
 

@@ -1,6 +1,6 @@
 //! One workspace, thread table and MCP service for all callers with the same rights.
 
-use super::rights::{Access, Rights};
+use super::rights::{Access, ActsFor, Rights};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
@@ -47,15 +47,15 @@ impl Doors {
         Self { workspace, options, limits, made: Mutex::default() }
     }
 
-    /// Returns the door for some rights. It ignores their threads, which each request checks on its own.
+    /// Returns the door for some rights. It ignores their threads and whom they act for, which each request checks on its own.
     pub(super) fn of(&self, rights: &Rights) -> Result<Arc<Door>> {
-        let key = Rights { threads: Vec::new(), ..rights.clone() };
+        let key = Rights { threads: Vec::new(), acts_for: ActsFor::Own, ..rights.clone() };
         let mut made = self.made.lock();
         if let Some(door) = made.get(&key) {
             return Ok(door.clone());
         }
         let workspace = match key.layer(self.workspace.past())? {
-            Some(layer) => self.workspace.with_layer(layer).shown_in(&key.paths),
+            Some(layer) => self.workspace.with_layer(layer).restricted_to(&key.paths),
             None => self.workspace.clone(),
         };
         let mut options = self.options.clone();

@@ -17,8 +17,11 @@ mod api;
 mod caller;
 mod connection;
 mod doors;
+mod etag;
+mod large;
 mod metrics;
 mod observed;
+mod problem;
 mod rights;
 mod tls;
 mod token;
@@ -30,6 +33,7 @@ use caller::Doorkeeper;
 use connection::{Connections, Guard};
 use doors::Doors;
 use hyper_util::rt::TokioTimer;
+use large::LargeAnswers;
 use metrics::Metrics;
 use observed::Observed;
 use std::net::{SocketAddr, TcpListener};
@@ -41,17 +45,21 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_core::work::Owner;
 use treehold_mcp::{Consents, HttpLimits, McpOptions};
+use treehold_sessions::{Sessions, SessionsSweeper};
 use treehold_store::{MemoryStore, Namespace, Store};
 use treehold_tree::layer::Layered;
 
 pub use connection::ConnectionLimits;
-pub use rights::{Access, Rights};
+pub use rights::{Access, ActsFor, Rights};
 pub use tls::TlsFiles;
 pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
 pub use treehold_core::wire::THREAD_HEADER;
 
 /// How long shutdown waits for running requests.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often rows of deleted sessions and of interrupted imports are removed.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// How often an HTTP/2 peer is pinged, and how long its reply may take.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -73,6 +81,10 @@ pub struct ServeOptions {
     pub tokens: bool,
     /// The store for tokens, items and idempotent responses. Defaults to process memory.
     pub store: Option<Arc<dyn Store>>,
+    /// The sessions of agent hosts. Defaults to those of `store`.
+    pub sessions: Option<Sessions>,
+    /// The path prefix of the routes that the inspector of agent hosts expects; none by default. It is empty, or starts with `/`.
+    pub host_routes: Option<String>,
     /// The certificate to serve TLS with; none by default.
     pub tls: Option<TlsFiles>,
     /// Which hosts and origins may send requests, and how large request bodies may be.
@@ -104,6 +116,8 @@ impl ServeOptions {
             token: None,
             tokens: false,
             store: None,
+            sessions: None,
+            host_routes: None,
             tls: None,
             limits: HttpLimits::default(),
             upload_bytes_max: 64 << 20,
@@ -135,6 +149,20 @@ impl ServeOptions {
     #[must_use]
     pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// Sets the sessions of agent hosts.
+    #[must_use]
+    pub fn with_sessions(mut self, sessions: Sessions) -> Self {
+        self.sessions = Some(sessions);
+        self
+    }
+
+    /// Serves the routes that the inspector of agent hosts expects, such as `/__inspector/sessions` and `/ready`, beneath a prefix.
+    #[must_use]
+    pub fn with_host_routes(mut self, prefix: Option<String>) -> Self {
+        self.host_routes = prefix;
         self
     }
 
@@ -222,14 +250,17 @@ impl HttpServer {
     /// Listens on the address of the options.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that other hosts can reach, without a token, and for threads that are
-    /// saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share; [`Unavailable`](ErrorKind::Unavailable) if
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that other hosts can reach, without a token, for a prefix of host
+    /// routes that is no path or is taken, and for threads that are saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share; [`Unavailable`](ErrorKind::Unavailable) if
     /// listening on the address fails.
     pub async fn bind(workspace: Workspace, mcp: McpOptions, options: ServeOptions) -> Result<Self> {
         let address = options.address;
         if options.token.is_none() && !options.tokens && !address.ip().is_loopback() {
-            let message = format!("{address} is reached by others, and there is no token; set one, or listen at 127.0.0.1");
+            let message = format!("{address} is reachable from other machines, and no token is set; set one, or listen on 127.0.0.1");
             return Err(Error::invalid_argument(message));
+        }
+        if let Some(prefix) = &options.host_routes {
+            check_prefix(prefix)?;
         }
         let is_shared = options.store.as_ref().is_some_and(|store| store.capabilities().shared);
         if is_shared && workspace.checkpointer().is_some() && workspace.durability() == ThreadDurability::Exit {
@@ -237,9 +268,8 @@ impl HttpServer {
                            would not outlive this one; serve with `step` or `sync`";
             return Err(Error::invalid_argument(message));
         }
-        let failed = |error: std::io::Error| {
-            Error::new(ErrorKind::Unavailable, format!("{address} cannot be listened at: {error}")).with_source(error)
-        };
+        let failed =
+            |error: std::io::Error| Error::new(ErrorKind::Unavailable, format!("cannot listen on {address}: {error}")).with_source(error);
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Self { listener, workspace, mcp, options })
@@ -252,7 +282,7 @@ impl HttpServer {
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener
             .local_addr()
-            .map_err(|error| Error::new(ErrorKind::Unavailable, format!("the address is not known: {error}")).with_source(error))
+            .map_err(|error| Error::new(ErrorKind::Unavailable, format!("the listening address is unknown: {error}")).with_source(error))
     }
 
     /// Answers requests until `stop` completes. Then running requests get up to 10 seconds to finish, streams are closed, and threads are
@@ -280,6 +310,7 @@ impl HttpServer {
             streams_max: options.streams_max,
             deadline: options.deadline,
             http: options.limits.clone(),
+            host_routes: options.host_routes.clone(),
         };
         let store = options.store.clone().unwrap_or_else(|| Arc::new(MemoryStore::new()));
         let book = options.tokens.then(|| TokenBook::new(store.clone()));
@@ -288,19 +319,22 @@ impl HttpServer {
         mcp.consents = match Consents::shared(store.clone(), Namespace::new(TOKENS_NAMESPACE.into_iter().chain(["questions"]))?).await {
             Ok(consents) => Some(Arc::new(consents)),
             Err(error) => {
-                tracing::warn!(%error, "what this server asks people can be answered to this server alone");
+                tracing::warn!(%error, "only this server will accept the replies to the questions that it asks people");
                 None
             }
         };
         let metrics = Arc::new(Metrics::new());
-        let (counted, deadline) = (metrics.clone(), options.deadline);
+        let large = Arc::new(LargeAnswers::default());
+        let (counted, slots, deadline) = (metrics.clone(), large.clone(), options.deadline);
         let workspace = workspace.with_layer(move |tree, scope| {
-            let observed = Observed { metrics: counted.clone(), owner: Owner::from(scope), deadline };
+            let observed = Observed { metrics: counted.clone(), large: slots.clone(), owner: Owner::from(scope), deadline };
             Arc::new(Layered::new(observed, tree))
         });
         let doors = Doors::new(workspace.clone(), mcp, options.limits);
         let doorkeeper = Arc::new(Doorkeeper::new(options.scope, options.token, book, doors, is_open));
-        let api = Arc::new(Api::new(workspace, store, limits, metrics));
+        let sessions = options.sessions.clone().unwrap_or_else(|| Sessions::new(store.clone()));
+        let sweeper = SessionsSweeper::start(sessions.clone(), SWEEP_EVERY);
+        let api = Arc::new(Api::new(workspace, store, sessions, limits, metrics, large));
         let head_timeout = options.connections.head_timeout;
         let connections = Connections::new(options.connections);
         let attend = middleware::from_fn_with_state(connections.clone(), answer::attended);
@@ -331,8 +365,26 @@ impl HttpServer {
             }
         };
         stopper.abort();
+        drop(sweeper);
         doorkeeper.doors().close().await.and(served.map_err(failed))
     }
+}
+
+/// Checks the prefix of the host routes.
+fn check_prefix(prefix: &str) -> Result<()> {
+    let is_plain = |segment: &str| {
+        let is_word = segment.chars().all(|character| character.is_ascii_alphanumeric() || "-_.~".contains(character));
+        is_word && !matches!(segment, "" | "." | "..")
+    };
+    let is_taken = ["v1", "mcp"].contains(&prefix.split('/').nth(1).unwrap_or_default());
+    if !is_taken && (prefix.is_empty() || prefix.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_plain))) {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}` cannot be the prefix of host routes; use a path such as `/agentrail`, without a slash at its end, or nothing",
+        prefix.escape_debug()
+    );
+    Err(Error::invalid_argument(message))
 }
 
 /// Bounds what a connection may cost before its request is complete.
@@ -352,8 +404,8 @@ mod tests {
         let bind = async |options| HttpServer::bind(Workspace::builder().build(), McpOptions::default(), options).await;
         let open = ServeOptions::new(([0, 0, 0, 0], 0).into(), Scope::new());
         assert_eq!(bind(open.clone()).await.expect_err("open to all").kind(), ErrorKind::InvalidArgument);
-        bind(open.clone().with_token(Token::new("0123456789abcdef").ok())).await.expect("a token is asked for");
-        bind(open.with_tokens(true)).await.expect("tokens are asked for");
+        bind(open.clone().with_token(Token::new("0123456789abcdef").ok())).await.expect("a token is required");
+        bind(open.with_tokens(true)).await.expect("tokens are required");
     }
 
     #[tokio::test]
@@ -369,6 +421,6 @@ mod tests {
         let refused = bind(ThreadDurability::Exit, options().with_store(store.clone())).await.expect_err("shared");
         assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
         bind(ThreadDurability::Sync, options().with_store(store.clone())).await.expect("saved by each change");
-        bind(ThreadDurability::Exit, options()).await.expect("the memory of this process is nobody else's");
+        bind(ThreadDurability::Exit, options()).await.expect("no other process shares an in-memory store");
     }
 }

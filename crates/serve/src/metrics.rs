@@ -4,7 +4,6 @@
 //! Every label value comes from a fixed list: methods, routes, statuses, operations, error codes. Paths, tokens, threads, users and tenants
 //! are never labels, so clients cannot create series.
 
-use super::api::Api;
 use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header;
@@ -21,6 +20,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use treehold_agent::workspace::Workspace;
 use treehold_core::ops::OpKind;
 
 /// The histogram buckets for requests, in seconds, as the conventions recommend.
@@ -82,20 +82,16 @@ impl Metrics {
 
     fn registered(mut self) -> Self {
         let registry = &mut self.registry;
-        registry.register(
-            "http_server_request_duration_seconds",
-            "How long requests took until they were answered",
-            self.durations.clone(),
-        );
-        registry.register("http_server_active_requests", "Requests that run now", self.running.clone());
-        registry.register("http_server_requests_refused", "Requests refused as too many ran", self.refused.clone());
-        registry.register("http_server_request_body_bytes", "Bytes of bodies of requests that were received", self.received.clone());
-        registry.register("http_server_response_body_bytes", "Bytes of bodies of answers, as they were sent", self.sent.clone());
-        registry.register("vfs_operation_duration_seconds", "How long operations on the tree took", self.operations.clone());
-        registry.register("vfs_content_bytes", "Bytes of content that operations returned and brought", self.content.clone());
-        registry.register("vfs_threads", "Threads that are open now", self.threads.clone());
-        registry.register("vfs_audit_rows_lost", "Rows of the record of calls that could not be kept", self.audit_lost.clone());
-        registry.register("vfs_events_lost", "Changes whose events could not be kept", self.events_lost.clone());
+        registry.register("http_server_request_duration_seconds", "Time from receiving a request to its response", self.durations.clone());
+        registry.register("http_server_active_requests", "Requests in progress", self.running.clone());
+        registry.register("http_server_requests_refused", "Requests refused because too many were in progress", self.refused.clone());
+        registry.register("http_server_request_body_bytes", "Bytes of request bodies received", self.received.clone());
+        registry.register("http_server_response_body_bytes", "Bytes of response bodies sent", self.sent.clone());
+        registry.register("vfs_operation_duration_seconds", "Duration of operations on the tree", self.operations.clone());
+        registry.register("vfs_content_bytes", "Bytes of file content that operations read and wrote", self.content.clone());
+        registry.register("vfs_threads", "Threads that are currently open", self.threads.clone());
+        registry.register("vfs_audit_rows_lost", "Audit rows that could not be saved", self.audit_lost.clone());
+        registry.register("vfs_events_lost", "Changes whose events could not be saved", self.events_lost.clone());
         self
     }
 
@@ -120,6 +116,18 @@ impl Metrics {
             if bytes > 0 {
                 self.content.get_or_create(&Direction { direction }).inc_by(bytes);
             }
+        }
+    }
+
+    /// Returns all metrics, those of the workspace as they are now.
+    pub(super) fn show(&self, workspace: &Workspace) -> Response {
+        self.threads.set(i64::try_from(workspace.open_threads()).unwrap_or(i64::MAX));
+        self.audit_lost.set(i64::try_from(workspace.audit_log().map_or(0, |log| log.lost())).unwrap_or(i64::MAX));
+        self.events_lost.set(i64::try_from(workspace.feed().map_or(0, |feed| feed.lost())).unwrap_or(i64::MAX));
+        let mut text = String::new();
+        match encode(&mut text, &self.registry) {
+            Ok(()) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),
+            Err(fmt::Error) => axum::http::StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }
 }
@@ -150,9 +158,8 @@ pub(super) fn route(request: &Request) -> &str {
 }
 
 /// Times a request and counts the bytes of its response.
-pub(super) async fn time(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+pub(super) async fn time(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
-    let metrics = api.metrics().clone();
     let (method, route) = (method(&request), route(&request).to_owned());
     metrics.running.inc();
     let running = Running(metrics.running.clone());
@@ -177,18 +184,5 @@ pub(super) async fn time(State(api): State<Arc<Api>>, request: Request, next: Ne
             };
             Body::from_stream(body.into_data_stream().inspect(count))
         }),
-    }
-}
-
-/// Serves all metrics.
-pub(super) async fn show(State(api): State<Arc<Api>>) -> Response {
-    let metrics = api.metrics();
-    metrics.threads.set(i64::try_from(api.workspace().open_threads()).unwrap_or(i64::MAX));
-    metrics.audit_lost.set(i64::try_from(api.workspace().audit_log().map_or(0, |log| log.lost())).unwrap_or(i64::MAX));
-    metrics.events_lost.set(i64::try_from(api.workspace().feed().map_or(0, |feed| feed.lost())).unwrap_or(i64::MAX));
-    let mut text = String::new();
-    match encode(&mut text, &metrics.registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),
-        Err(fmt::Error) => axum::http::StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -1,5 +1,6 @@
 //! The layer that observes every operation on the served tree: duration, outcome and bytes, as metrics and as a span.
 
+use super::large::{LargeAnswers, may_be_large};
 use super::metrics::Metrics;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -10,10 +11,11 @@ use treehold_core::ops::{Change, Op, OpKind};
 use treehold_core::work::{self, Owner};
 use treehold_tree::layer::{Layer, LayerName, Next, Reply};
 
-/// Counts and times operations, and sets their owner, since a request may be answered by tasks that run without one.
+/// Counts and times operations, bounds how many have a large result, and sets their owner, since a request may be answered by tasks that run without one.
 #[derive(Debug, Clone)]
 pub(super) struct Observed {
     pub(super) metrics: Arc<Metrics>,
+    pub(super) large: Arc<LargeAnswers>,
     pub(super) owner: Owner,
     /// How long one operation may take.
     pub(super) deadline: Duration,
@@ -40,6 +42,7 @@ impl Layer for Observed {
     }
 
     async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T> {
+        let _slot = if may_be_large(op.kind) { self.large.take(&self.owner, self.deadline / 2).await? } else { None };
         let mut running = Running { metrics: &self.metrics, kind: op.kind, begun: Instant::now(), outcome: "given_up" };
         let span = debug_span!("operation", vfs.operation = op.kind.name(), vfs.path = %op.path, error.type = tracing::field::Empty);
         let run = work::as_owner(self.owner.clone(), Some(self.deadline), next.run());

@@ -46,6 +46,43 @@ impl fmt::Display for Access {
     }
 }
 
+/// Whose sessions a caller may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ActsFor {
+    /// Those of the caller's own user.
+    #[default]
+    Own,
+    /// Those of every user of the caller's tenant, for an agent host with several users.
+    Tenant,
+    /// Those of every user of every tenant, for an agent host with several tenants.
+    All,
+}
+
+impl ActsFor {
+    /// Every choice, from least to most.
+    pub const ALL: [Self; 3] = [Self::Own, Self::Tenant, Self::All];
+
+    /// Returns the stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Tenant => "tenant",
+            Self::All => "all",
+        }
+    }
+
+    fn is_own(&self) -> bool {
+        *self == Self::Own
+    }
+}
+
+impl fmt::Display for ActsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// What a caller may do.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -59,12 +96,22 @@ pub struct Rights {
     /// The threads that the caller may use, or empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<String>,
+    /// Whose sessions the caller may use. Files, threads and items are always those of the caller's own user.
+    #[serde(default, skip_serializing_if = "ActsFor::is_own")]
+    pub acts_for: ActsFor,
 }
 
 impl Rights {
-    /// Allows an access level everywhere.
+    /// Allows an access level everywhere, for the caller's own user.
     pub fn new(access: Access) -> Self {
-        Self { access, paths: Vec::new(), threads: Vec::new() }
+        Self { access, paths: Vec::new(), threads: Vec::new(), acts_for: ActsFor::Own }
+    }
+
+    /// Sets whose sessions the caller may use.
+    #[must_use]
+    pub fn with_acts_for(mut self, acts_for: ActsFor) -> Self {
+        self.acts_for = acts_for;
+        self
     }
 
     /// Sets the subtrees that the caller may see.
@@ -94,7 +141,7 @@ impl Rights {
         if self.access >= access {
             return Ok(());
         }
-        let message = format!("this token may `{}`, and this needs `{access}`; ask for another token", self.access);
+        let message = format!("this token allows `{}`, and the request needs `{access}`; use another token", self.access);
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
@@ -107,7 +154,21 @@ impl Rights {
         if self.paths.is_empty() {
             return Ok(());
         }
-        let message = "this token is for a part of the tree, and this is about all of it; ask for another token";
+        let message = "this token allows a part of the tree, and the request needs all of it; use another token";
+        Err(Error::new(ErrorKind::PermissionDenied, message))
+    }
+
+    /// Checks the right to sessions, which lie outside all paths and threads.
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) if the caller is restricted to some paths or threads, or the access level is
+    /// insufficient.
+    pub(super) fn need_sessions(&self, access: Access) -> Result<()> {
+        self.need_history(access)?;
+        if self.threads.is_empty() {
+            return Ok(());
+        }
+        let message = "this token allows some threads, and sessions lie outside all threads; use another token";
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
@@ -119,7 +180,7 @@ impl Rights {
         if self.threads.is_empty() || self.threads.iter().any(|own| own == thread) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::PermissionDenied, format!("this token is not for thread `{thread}`; name one of its own")))
+        Err(Error::new(ErrorKind::PermissionDenied, format!("this token does not allow thread `{thread}`; name one that it allows")))
     }
 
     /// Returns the layer that restricts a tree to these rights, or `None` if they allow the whole tree. `past` lists the mounts that show
@@ -179,7 +240,7 @@ mod tests {
         let names: Vec<String> = tree.tree("/", 1, 100).await.expect("listed").entries.iter().map(|entry| entry.path.to_string()).collect();
         assert_eq!(names, ["/a", "/a[b]"]);
         let found = tree.grep(treehold_core::path::VfsPath::ROOT, &treehold_core::ops::GrepOptions::new("text")).await.expect("searched");
-        assert!(found.files.is_empty(), "only the others hold it now");
+        assert!(found.files.is_empty(), "the text is left only outside the allowed paths");
     }
 
     #[test]

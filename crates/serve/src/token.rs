@@ -5,7 +5,7 @@
 //! | `_treehold/tokens` | token id | record as JSON, including the hash of the token |
 //! | `_treehold/tokens/used` | token id | when it was last used, to the minute (RFC 3339) |
 //!
-//! A token is written `sfs_ID_SECRET`, both parts in hexadecimal: 76 random bits for the id, 244 for the secret. The text is shown once,
+//! A token is written `thd_ID_SECRET`, both parts in hexadecimal: 76 random bits for the id, 244 for the secret. The text is shown once,
 //! when the token is created. The secret is random and long, so one pass of BLAKE3 suffices: a slow hash only helps secrets that can be
 //! guessed.
 
@@ -22,20 +22,26 @@ use tokio::sync::watch;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_mcp::REMEMBERED_FOR;
-use treehold_store::{Batch, Condition, Namespace, ScanEntry, ScanOptions, Store};
+use treehold_store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions, Store};
 use uuid::Uuid;
 
 /// The namespace that token namespaces lie beneath.
 pub const TOKENS_NAMESPACE: [&str; 2] = treehold_core::reserved::TOKENS;
 
 /// The prefix of every token in a [`TokenBook`].
-const PREFIX: &str = "sfs_";
+const PREFIX: &str = "thd_";
+
+/// The prefix of tokens that a [`TokenBook`] made under the former name. Stores that were migrated hold them.
+const FORMER_PREFIX: &str = "sfs_";
 
 /// The minimum interval at which a server records the use of a token.
 const NOTED_EVERY: Duration = Duration::from_secs(60);
 
 /// The most tokens to cache.
 const READ_MAX: usize = 10_000;
+
+/// How many rows a list reads at once.
+const PAGE_ROWS: usize = if cfg!(test) { 2 } else { 1_000 };
 
 /// A secret that requests must send. Only its hash is kept, and it is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -52,7 +58,7 @@ impl Token {
     pub fn new(text: &str) -> Result<Self> {
         let text = text.trim_end_matches(['\n', '\r']);
         if text.len() < Self::BYTES_MIN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let message = format!("a token has at least {} characters, all of them visible ASCII", Self::BYTES_MIN);
+            let message = format!("a token must have at least {} characters, all of them visible ASCII", Self::BYTES_MIN);
             return Err(Error::invalid_argument(message));
         }
         Ok(Self(blake3::hash(text.as_bytes())))
@@ -129,8 +135,8 @@ struct Known {
 impl TokenBook {
     /// Opens the tokens of a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        let namespace = Namespace::new(TOKENS_NAMESPACE).expect("two short components");
-        let used = Namespace::new(TOKENS_NAMESPACE.into_iter().chain(["used"])).expect("three short components");
+        let namespace = Namespace::new(TOKENS_NAMESPACE).expect("the components are valid constants");
+        let used = Namespace::new(TOKENS_NAMESPACE.into_iter().chain(["used"])).expect("the components are valid constants");
         Self {
             store,
             namespace,
@@ -172,35 +178,27 @@ impl TokenBook {
     /// # Errors
     /// [`Corrupt`](ErrorKind::Corrupt) for a malformed row, and errors of the store.
     pub async fn list(&self) -> Result<Vec<TokenRecord>> {
-        let mut options = ScanOptions::new().with_limit(1_000).with_values(true);
         let mut records = Vec::new();
-        loop {
-            let page = self.store.scan(&self.namespace, options.clone()).await?;
-            for entry in page.entries {
-                let ScanEntry::Item(item) = entry else { continue };
-                records.push(known(&item.value)?.record);
-            }
-            match page.next {
-                Some(next) => options.start_after = Some(next),
-                None => break,
-            }
+        for row in self.rows(&self.namespace).await? {
+            records.push(known(&row.value)?.record);
         }
-        let mut options = ScanOptions::new().with_limit(1_000).with_values(true);
-        let mut used = HashMap::new();
-        loop {
-            let page = self.store.scan(&self.used, options.clone()).await?;
-            for entry in page.entries {
-                let ScanEntry::Item(item) = entry else { continue };
-                let at = std::str::from_utf8(&item.value).ok().and_then(|text| text.parse::<Timestamp>().ok());
-                used.extend(at.map(|at| (item.key.clone(), at)));
-            }
-            match page.next {
-                Some(next) => options.start_after = Some(next),
-                None => break,
-            }
-        }
+        let used: HashMap<String, Timestamp> = self.rows(&self.used).await?.into_iter().filter_map(used_at).collect();
         records.iter_mut().for_each(|record| record.used_at = used.get(record.id.as_str()).copied());
         Ok(records)
+    }
+
+    /// Reads all rows of a namespace.
+    async fn rows(&self, namespace: &Namespace) -> Result<Vec<Item>> {
+        let mut options = ScanOptions::new().with_limit(PAGE_ROWS).with_values(true);
+        let mut rows = Vec::new();
+        loop {
+            let page = self.store.scan(namespace, options.clone()).await?;
+            rows.extend(page.entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None }));
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(rows),
+            }
+        }
     }
 
     /// Records the use of a token in the background, at most once a minute. A failed write is dropped.
@@ -220,7 +218,7 @@ impl TokenBook {
         let store = self.store.clone();
         tokio::spawn(async move {
             if let Err(error) = store.commit(batch).await {
-                tracing::debug!(%error, "the use of a token was not noted");
+                tracing::debug!(%error, "the use of a token was not recorded");
             }
         });
     }
@@ -235,7 +233,7 @@ impl TokenBook {
         match self.store.commit(batch).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Conflict => {
-                Err(Error::new(ErrorKind::NotFound, format!("there is no token `{id}`; list them to see those there are")))
+                Err(Error::new(ErrorKind::NotFound, format!("there is no token `{id}`; list the tokens for a valid id")))
             }
             Err(error) => Err(error),
         }
@@ -310,7 +308,7 @@ async fn tell(
             changed = changed => {
                 if let Err(error) = changed {
                     // Receivers also poll at intervals, and the next caller of `changes` starts a new task.
-                    tracing::debug!(%error, "the store does not tell of changes of tokens");
+                    tracing::debug!(%error, "the store reported no changes of tokens");
                     *is_told.lock() = false;
                     return;
                 }
@@ -336,14 +334,21 @@ impl fmt::Debug for TokenBook {
 
 /// Returns the id in a token's text, if it has the format of a [`TokenBook`] token.
 fn id_of(text: &[u8]) -> Option<&str> {
-    let rest = std::str::from_utf8(text).ok()?.strip_prefix(PREFIX)?;
+    let text = std::str::from_utf8(text).ok()?;
+    let rest = text.strip_prefix(PREFIX).or_else(|| text.strip_prefix(FORMER_PREFIX))?;
     let (id, secret) = rest.split_once('_')?;
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     (id.len() == 20 && secret.len() == 64 && is_hex(id) && is_hex(secret)).then_some(id)
 }
 
+/// Returns the id of a token and when it was used last, from the row of its use.
+fn used_at(row: Item) -> Option<(String, Timestamp)> {
+    let at = std::str::from_utf8(&row.value).ok()?.parse().ok()?;
+    Some((row.key, at))
+}
+
 fn known(value: &[u8]) -> Result<Known> {
-    let corrupt = || Error::new(ErrorKind::Corrupt, "what is kept of a token cannot be read; revoke it and make another");
+    let corrupt = || Error::new(ErrorKind::Corrupt, "the record of a token cannot be read; revoke it and create another");
     let row: Row = serde_json::from_slice(value).map_err(|error| corrupt().with_source(error))?;
     let hash = blake3::Hash::from_hex(&row.hash).map_err(|error| corrupt().with_source(error))?;
     Ok(Known { record: row.record, hash })
@@ -394,17 +399,38 @@ mod tests {
         assert_eq!(version().await, first, "a minute has one note");
         let row = store.get(&Namespace::new(TOKENS_NAMESPACE).expect("legal"), &record.id).await.expect("read").expect("there");
         let secret = text.rsplit('_').next().expect("three parts");
-        assert!(!String::from_utf8_lossy(&row.value).contains(secret), "the secret is kept nowhere");
+        assert!(!String::from_utf8_lossy(&row.value).contains(secret), "the row does not contain the secret");
         let mut wrong = text.clone().into_bytes();
         let last = wrong.last_mut().expect("not empty");
         *last = if *last == b'0' { b'1' } else { b'0' };
-        for none in [&wrong[..], b"", b"sfs_", &text.as_bytes()[..text.len() - 1], secret.as_bytes()] {
+        for none in [&wrong[..], b"", b"thd_", &text.as_bytes()[..text.len() - 1], secret.as_bytes()] {
             assert_eq!(book.find(none).await.expect("read"), None);
         }
         book.revoke(&record.id).await.expect("revoked");
-        assert!(store.get(&used, &record.id).await.expect("read").is_none(), "what was noted goes with it");
+        assert!(store.get(&used, &record.id).await.expect("read").is_none(), "the record of use is removed with the token");
         assert_eq!(book.find(text.as_bytes()).await.expect("read"), None);
         assert_eq!(book.revoke(&record.id).await.expect_err("gone").kind(), ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn list_of_several_pages_holds_every_token_with_its_use() {
+        let book = TokenBook::new(Arc::new(MemoryStore::new()));
+        let mut made = Vec::new();
+        for _ in 0..3 * PAGE_ROWS {
+            let (record, text) = book.create(Scope::new(), Rights::new(Access::Read), None, None).await.expect("made");
+            book.used(text.as_bytes()).await.expect("read").expect("there");
+            made.push(record.id);
+        }
+        made.sort_unstable();
+        loop {
+            let listed = book.list().await.expect("listed");
+            assert_eq!(listed.iter().map(|record| &record.id).collect::<Vec<_>>(), made.iter().collect::<Vec<_>>());
+            // Uses are recorded in the background.
+            if listed.iter().all(|record| record.used_at.is_some()) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

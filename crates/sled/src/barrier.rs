@@ -9,14 +9,14 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use treehold_core::error::Result;
-use treehold_store::place::Place;
+use treehold_store::file_identity::FileIdentity;
 
 /// Handles on a store's files.
 #[derive(Debug)]
 pub(super) struct Barrier {
     log: File,
     /// The path and identity of the log.
-    place: Place,
+    place: FileIdentity,
     blobs: PathBuf,
     /// The blob files synced so far. Each is written once, under a new name.
     synced_blobs: HashSet<OsString>,
@@ -27,7 +27,7 @@ impl Barrier {
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         File::open(directory.join("conf"))?.sync_all()?;
         let log = directory.join("db");
-        let (file, place) = (File::open(&log)?, Place::of(&log)?);
+        let (file, place) = (File::open(&log)?, FileIdentity::of(&log)?);
         let mut barrier = Self { log: file, place, blobs: directory.join("blobs"), synced_blobs: HashSet::new() };
         barrier.sync()?;
         sync_directory(&barrier.blobs)?;

@@ -11,7 +11,7 @@ pub(super) fn failed(error: ::sled::Error) -> Error {
         }
         ::sled::Error::Corruption { .. } => (ErrorKind::Corrupt, "the files of the store are damaged; restore them from a backup"),
         ::sled::Error::Unsupported(_) => {
-            (ErrorKind::Unsupported, "the files of the store belong to another version of the engine; upgrade")
+            (ErrorKind::Unsupported, "the files of the store belong to another version of the engine; upgrade this program")
         }
         ::sled::Error::CollectionNotFound(_) | ::sled::Error::ReportableBug(_) => {
             (ErrorKind::Internal, "the store's engine failed unexpectedly; this is a bug in the program")

@@ -158,12 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn snapshot_of_an_open_store_is_kept() {
+    fn unfinished_snapshot_is_kept_while_the_store_is_open() {
         let directory = created();
         let opened = open::open(&SledOptions::new(directory.path())).expect("opened");
         let name = "snap.00000FFFFFFFFFFF.generating";
         fs::write(directory.path().join(name), b"half").expect("written");
-        assert!(!clear(directory.path()).expect("looked at"));
+        assert!(!clear(directory.path()).expect("the directory can be read"));
         let options = SledOptions::new(directory.path()).with_lock_timeout(Duration::ZERO);
         let error = open::open(&options).map(drop).expect_err("it is open");
         assert_eq!(error.kind(), treehold_core::error::ErrorKind::Unavailable);

@@ -2,8 +2,9 @@
 //!
 //! sled alone does not survive a power loss: its `flush` relies on `sync_file_range(2)`, which guarantees nothing. Here
 //! every group of commits ends with a barrier of our own (`barrier.rs`). With it, every acknowledged commit was whole
-//! in all 1,440 states of a simulated power loss. Start with `rows.rs` for the stored format, then read `open.rs`,
-//! `read.rs` and `write.rs`.
+//! in all 1,440 states of a simulated power loss with small bodies. With bodies of 300 KB, one state of 400 could not be
+//! opened; docs/durability.md names the probable cause. So the store promises to survive the end of a process, not a
+//! power loss. Start with `rows.rs` for the stored format, then read `open.rs`, `read.rs` and `write.rs`.
 
 use async_trait::async_trait;
 use std::fmt;
@@ -17,11 +18,12 @@ use treehold_core::ops::{Durability, Version};
 use treehold_store::committer::{Committer, Work};
 use treehold_store::watch::Watches;
 use treehold_store::{
-    Batch, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
-    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch,
+    Batch, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions,
+    Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 
 mod barrier;
+mod engine;
 mod error;
 mod leftover;
 mod migrate;
@@ -34,6 +36,8 @@ mod write;
 use pending::{Pending, Seen};
 use read::{Got, Reader};
 use write::SledWriter;
+
+pub use engine::SledEngine;
 
 /// The largest body in bytes. Writing a batch takes about nine times its size in memory.
 const VALUE_BYTES_MAX: u64 = 64 << 20;
@@ -135,7 +139,7 @@ struct Shared {
 impl SledStore {
     /// Returns the capabilities of every store of this engine.
     pub fn offers() -> StoreCapabilities {
-        StoreCapabilities::new(Durability::Power).with_value_bytes_max(Some(VALUE_BYTES_MAX))
+        StoreCapabilities::new(Durability::Process).with_sweeps(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
     }
 
     /// Opens a directory with default options, and creates it if missing.
@@ -256,6 +260,10 @@ impl Store for SledStore {
         Self::offers()
     }
 
+    fn extensions(&self) -> StoreExtensions<'_> {
+        StoreExtensions::new().with_maintenance(self)
+    }
+
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.check_open()?;
         let item = self.read(namespace, key).await;
@@ -281,10 +289,6 @@ impl Store for SledStore {
         self.shown(page, seen).await
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        Ok(None)
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.check_open()?;
         let now = self.now();
@@ -302,13 +306,16 @@ impl Store for SledStore {
         Ok(self.shared.reader.current_version())
     }
 
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        Ok(self.shared.committer.submit(Work::Sweep(limit)).await?.swept)
-    }
-
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         self.shared.committer.check_process()?;
         Ok(self.shared.watches.watch(namespace))
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for SledStore {
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        Ok(self.shared.committer.submit(Work::Sweep(limit)).await?.swept)
     }
 
     async fn describe(&self) -> Result<StoreDescription> {

@@ -8,20 +8,14 @@ use super::SledOptions;
 use super::barrier::Barrier;
 use super::error::{failed, guarded};
 use super::open::{MARK, engine, locked, not_there, unreachable_directory};
-use super::rows::{FORMAT, FORMAT_KEY, Record, expiry_key};
+use super::rows::{FORMAT, FORMAT_KEY, FORMER, MOVING, Record, expiry_key};
 use std::collections::BTreeMap;
 use std::path::Path;
-use treehold_core::error::{Error, Result};
+use treehold_core::error::Result;
 use treehold_store::migrate::{
     FORMER_COPY, FORMER_NAME, MOVABLE_BYTES_MAX, MOVED, MOVED_TO, MigrateOptions, MigrateProgress, MigrateReport, TellMigrate,
     copy_is_unfinished, range_of, root_is_taken, too_long,
 };
-
-/// The format version of the former layout.
-pub(super) const FORMER: &[u8] = b"stratafs rows 1";
-
-/// The format version during the migration.
-pub(super) const MOVING: &[u8] = b"treehold rows 1 to 2";
 
 /// How many rows move per batch: up to 6.5 MB of records, of which the engine needs several times as much memory.
 const ROWS_AT_ONCE: usize = 1_000;
@@ -142,14 +136,4 @@ fn move_some(rows: &::sled::Db, name: &str, barrier: &mut Barrier) -> Result<u64
 fn carry(rows: &::sled::Db, barrier: &mut Barrier) -> Result<()> {
     rows.flush().map_err(failed)?;
     barrier.sync().map_err(|error| failed(error.into()))
-}
-
-/// Returns whether a format version needs a migration.
-pub(super) fn is_former(format: &[u8]) -> bool {
-    format == FORMER || format == MOVING
-}
-
-/// Makes the error for a store that needs a migration.
-pub(super) fn outdated(path: &Path) -> Error {
-    treehold_store::migrate::OldLayout::error(Some(Box::new(treehold_core::error::AtHost::new(path))))
 }

@@ -4,14 +4,14 @@ use super::SledOptions;
 use super::barrier::Barrier;
 use super::error::{damaged, failed, guarded};
 use super::leftover;
-use super::migrate::{is_former, outdated};
 use super::read::counter;
-use super::rows::{FORMAT, FORMAT_KEY, FORMAT_MARK};
+use super::rows::{FORMAT, FORMAT_KEY, FORMAT_MARK, is_former};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+use treehold_store::migrate::OldLayout;
 
 /// The interval in milliseconds at which the engine flushes by itself. Not disabled, because it collects garbage only then.
 const FLUSH_EVERY: u64 = 500;
@@ -19,8 +19,8 @@ const FLUSH_EVERY: u64 = 500;
 /// The pause before the lock is tried again.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The name of our own file in the directory, written once the store is on disk. The engine takes files that lost their content for a new
-/// store, and an unreadable store must not turn into an empty one.
+/// The name of our own file in the directory, written once the store is on disk. The engine mistakes files that lost their content for a
+/// new store, and an unreadable store must not turn into an empty one.
 pub(super) const MARK: &str = "treehold";
 
 /// An open store.
@@ -112,9 +112,9 @@ fn prepare(path: &Path) -> Result<()> {
 fn recognise(path: &Path, rows: &::sled::Db, was_there: bool) -> Result<u64> {
     match rows.get(FORMAT_KEY).map_err(failed)? {
         Some(format) if format == FORMAT => {}
-        Some(format) if is_former(&format) => return Err(outdated(path)),
+        Some(format) if is_former(&format) => return Err(OldLayout::error(Some(Box::new(AtHost::new(path))))),
         Some(format) if format.starts_with(FORMAT_MARK) => {
-            let message = "the store's files were written by a newer version; upgrade";
+            let message = "the store's files were written by a newer version; upgrade this program";
             return Err(Error::new(ErrorKind::Unsupported, message).with_source(AtHost::new(path)));
         }
         Some(_) => return Err(foreign(path)),
@@ -129,13 +129,13 @@ fn recognise(path: &Path, rows: &::sled::Db, was_there: bool) -> Result<u64> {
 
 fn not_opened(path: &Path, error: ::sled::Error) -> Error {
     if is_locked(&error) {
-        let message = "another process has the store open, and it is for one at a time; close it there, or use a sqlite store";
+        let message = "another process has the store open, and only one can; close it there, or use a sqlite store";
         return Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(path).with_cause(error));
     }
     match error {
         // At this point these mean damaged files.
         error @ ::sled::Error::ReportableBug(_) => {
-            damaged("the files of the store do not fit together").with_source(AtHost::new(path).with_cause(error))
+            damaged("the files of the store are inconsistent").with_source(AtHost::new(path).with_cause(error))
         }
         error => failed(error),
     }
@@ -154,11 +154,13 @@ pub(super) fn not_there(path: &Path) -> Error {
 pub(super) fn unreachable_directory(path: &Path, cause: io::Error) -> Error {
     let (kind, message) = match cause.kind() {
         io::ErrorKind::NotFound => (ErrorKind::NotFound, "the directory above the store's does not exist; create it"),
-        io::ErrorKind::PermissionDenied => {
-            (ErrorKind::PermissionDenied, "the store's directory may not be opened; change the permissions or name another directory")
-        }
-        io::ErrorKind::NotADirectory => (ErrorKind::NotADirectory, "what is named as the store's directory is a file; name a directory"),
-        _ => (ErrorKind::Unavailable, "the store's directory cannot be opened; look at its disk and try again"),
+        io::ErrorKind::PermissionDenied => (
+            ErrorKind::PermissionDenied,
+            "permission to open the store's directory is denied; change the \
+                permissions or name another directory",
+        ),
+        io::ErrorKind::NotADirectory => (ErrorKind::NotADirectory, "the path of the store's directory is a file; name a directory"),
+        _ => (ErrorKind::Unavailable, "the store's directory cannot be opened; check its disk and try again"),
     };
     Error::new(kind, message).with_source(AtHost::new(path).with_cause(cause))
 }

@@ -79,7 +79,7 @@ impl Default for Pending {
 impl Pending {
     /// Announces a group by the keys of the records it changes, in order. Called before the first of them changes.
     pub(super) fn begin(&self, keys: Vec<Vec<u8>>) {
-        debug_assert!(keys.is_sorted(), "they are searched");
+        debug_assert!(keys.is_sorted(), "the keys are not sorted, and lookups search them by bisection");
         let mut state = self.state.write();
         state.groups += 1;
         state.group = Some(Group { number: state.groups, keys });

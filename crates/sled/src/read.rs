@@ -183,7 +183,7 @@ impl Reader {
             return Ok(Step::Next);
         }
         let (_, key) = split_record_key(stored_key)?;
-        page.take(key, |with_value| {
+        page.offer(key, |with_value| {
             let item = record.item(key, with_value, |key| self.rows.get(key).map_err(failed))?;
             item.ok_or_else(|| damaged("a row has lost its body"))
         })
@@ -195,8 +195,7 @@ impl Reader {
         let end = options.beneath.as_ref().and_then(|beneath| prefix_end(beneath.encoded()));
         let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
         if let Some(after) = &options.start_after {
-            // A namespace's records have NUL after its text, so the first key behind them has the character after NUL
-            // there.
+            // A namespace's records have NUL after its text, so the first key after them has the character after NUL there.
             start = start.max(format!("{}\u{1}", after.encoded()));
         }
         guarded(|| {
@@ -306,7 +305,7 @@ impl Reader {
 /// Reads the version counter: 0 before the first commit.
 pub(super) fn counter(rows: &Db) -> Result<u64> {
     let Some(counter) = rows.get(COUNTER_KEY).map_err(failed)? else { return Ok(0) };
-    let counter = counter.as_ref().try_into().map_err(|_| damaged("the counter of versions is unreadable"))?;
+    let counter = counter.as_ref().try_into().map_err(|_| damaged("the version counter is unreadable"))?;
     Ok(u64::from_be_bytes(counter))
 }
 

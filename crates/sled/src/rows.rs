@@ -36,13 +36,24 @@ pub(super) const SCHEMA: u32 = 2;
 /// The prefix of every format version.
 pub(super) const FORMAT_MARK: &[u8] = b"treehold rows ";
 
+/// The format version of the former layout.
+pub(super) const FORMER: &[u8] = b"stratafs rows 1";
+
+/// The format version during the migration.
+pub(super) const MOVING: &[u8] = b"treehold rows 1 to 2";
+
+/// Returns whether a format version needs a migration.
+pub(super) fn is_former(format: &[u8]) -> bool {
+    format == FORMER || format == MOVING
+}
+
 /// The key of the version counter.
 pub(super) const COUNTER_KEY: &[u8] = b"c";
 
 /// The most bytes of a body in one row.
 ///
-/// The engine writes nodes over 128 KiB to files of their own. Those files are the only case in which simulated power
-/// loss still did damage (assuming that an unsynced file name is lost). A node holds up to 16 rows, plus one before it
+/// The engine writes nodes over 128 KiB to files of their own, which a simulated power loss damaged (assuming that an
+/// unsynced file name is lost). A node holds up to 16 rows, plus one before it
 /// is split and three after a merge. 20 rows of this size with their keys stay below the limit.
 const PIECE_BYTES: usize = 6_400;
 
@@ -96,7 +107,7 @@ impl<'r> Record<'r> {
 
     /// Encodes the record.
     pub(super) fn encode(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).expect("a record of numbers and bytes can be written to memory")
+        postcard::to_stdvec(self).expect("numbers and bytes always serialize")
     }
 
     pub(super) fn is_live(&self, now: i64) -> bool {
@@ -147,7 +158,7 @@ impl<'r> Record<'r> {
         let mut at = start;
         while at < end {
             let (number, before) = (at / PIECE_BYTES as u64, (at % PIECE_BYTES as u64) as usize);
-            let number = u32::try_from(number).map_err(|_| damaged("a body has more parts than there may be"))?;
+            let number = u32::try_from(number).map_err(|_| damaged("a body has more parts than allowed"))?;
             let row = piece(&piece_key(self.body, number))?;
             let Some(stored) = row.as_ref().and_then(|row| row.strip_prefix(&self.version.to_be_bytes())) else { return Ok(None) };
             let wanted = (end - at).min((PIECE_BYTES - before) as u64) as usize;
@@ -157,7 +168,7 @@ impl<'r> Record<'r> {
         Ok(Some(ItemPart::new(item.with_value(part), self.size)))
     }
 
-    /// Assembles the item, with its body if asked to. `piece` looks up a piece by its key. Returns `None` if a piece is
+    /// Assembles the item, with its body if requested. `piece` looks up a piece by its key. Returns `None` if a piece is
     /// missing or has another version, which means that another put has replaced it meanwhile.
     pub(super) fn item(
         &self,

@@ -20,7 +20,7 @@ use treehold_store::committer::{Work, Writer, Written};
 use treehold_store::page::prefix_end;
 use treehold_store::watch::Watches;
 use treehold_store::{
-    Batch, BatchWrite, Condition, Item, Namespace, Precondition, expiry, log_key, precondition_failed, whole_microseconds,
+    Batch, BatchWrite, Condition, Item, Namespace, Precondition, expiry, log_key, precondition_failed, unvalidated, whole_microseconds,
 };
 
 /// How often a batch is applied until it is complete.
@@ -68,7 +68,7 @@ impl Writer for SledWriter {
         self.pending.settle();
         for (work, answer) in group.iter().zip(&answers) {
             if let (Work::Commit(batch), Ok(_)) = (work, answer) {
-                self.watches.tell_of(batch, Version::new(apply.version));
+                self.watches.notify_batch(batch, Version::new(apply.version));
             }
         }
         answers
@@ -200,6 +200,7 @@ impl<'g> Gathered<'g> {
                 }
                 BatchWrite::Delete { namespace, key } => removed += usize::from(self.remove(record_key(namespace, key))?),
                 BatchWrite::DeletePrefix { namespace, prefix } => removed += self.remove_prefix(namespace, prefix)?,
+                _ => unvalidated(),
             }
         }
         if versions.is_empty() && restored.is_none() && removed > 0 {
@@ -219,6 +220,7 @@ impl<'g> Gathered<'g> {
                 let record = self.current(&record_key(namespace, key))?;
                 Ok(record.filter(|record| record.is_live(now)).map(|record| record.version))
             }
+            _ => unvalidated(),
         }
     }
 
@@ -376,7 +378,7 @@ impl<'g> Gathered<'g> {
                 }
                 None => {
                     let stored = self.reader.rows().get(&key).map_err(failed)?;
-                    let stored = stored.ok_or_else(|| damaged("a row went while it was written"))?;
+                    let stored = stored.ok_or_else(|| damaged("a row disappeared while it was written"))?;
                     batch.insert(key, Record::decode(&stored)?.with_expires_at(record.expires_at).encode());
                 }
             }

@@ -20,7 +20,7 @@ pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Where the body of an item is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct StoredBody {
     /// The id of the item.
     pub(super) id: i64,
     /// The length of the body in bytes.
@@ -29,8 +29,8 @@ pub(super) struct Place {
     pub(super) chunk_bytes: u64,
 }
 
-impl Place {
-    /// Returns the place for a new body, with chunks of `chunk_bytes` if it is longer than that.
+impl StoredBody {
+    /// Returns where to store a new body, with chunks of `chunk_bytes` if it is longer than that.
     pub(super) fn new(id: i64, size: u64, chunk_bytes: u64) -> Self {
         Self { id, size, chunk_bytes: if size > chunk_bytes { chunk_bytes } else { 0 } }
     }
@@ -112,7 +112,7 @@ impl Place {
         Ok(part)
     }
 
-    /// Writes a body in the place of an old one. The caller is in a transaction, and writes the item.
+    /// Replaces an old body. The caller is in a transaction, and writes the item.
     pub(super) fn replace(self, old: Option<Self>, connection: &Connection, body: &[u8]) -> rusqlite::Result<()> {
         let is_in_row = |place: &Self| place.size > 0 && !place.is_chunked();
         let was_in_row = old.as_ref().is_some_and(is_in_row);

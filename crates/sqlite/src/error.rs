@@ -2,7 +2,9 @@
 
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
-use treehold_core::error::{Error, ErrorKind};
+use std::io;
+use std::path::Path;
+use treehold_core::error::{AtHost, Error, ErrorKind};
 
 /// Converts an engine error.
 pub(super) fn failed(error: rusqlite::Error) -> Error {
@@ -13,6 +15,28 @@ pub(super) fn failed(error: rusqlite::Error) -> Error {
 /// Makes the error for a row that contradicts what was stored.
 pub(super) fn damaged(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what}; the database is damaged, restore it from a backup"))
+}
+
+/// Makes the error for a file of another program.
+pub(super) fn foreign(path: &Path) -> Error {
+    Error::new(ErrorKind::Corrupt, "the store's file is not a treehold store; name another file").with_source(AtHost::new(path))
+}
+
+/// Converts an error of the file system about the database file.
+pub(super) fn unreachable_file(path: &Path, cause: io::Error) -> Error {
+    let (kind, message) = match cause.kind() {
+        io::ErrorKind::NotFound => (ErrorKind::NotFound, "the directory of the store's file does not exist; create it"),
+        io::ErrorKind::PermissionDenied => {
+            let message = "the store's file or its directory is not writable; change the permissions of both or name another file";
+            (ErrorKind::PermissionDenied, message)
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            (ErrorKind::ReadOnly, "the store's file is on a read-only file system; name a file on another one")
+        }
+        io::ErrorKind::IsADirectory => (ErrorKind::IsDirectory, "the path of the store's file is a directory; name a file"),
+        _ => (ErrorKind::Unavailable, "the store's file cannot be opened; check its disk and try again"),
+    };
+    Error::new(kind, message).with_source(AtHost::new(path).with_cause(cause))
 }
 
 /// Returns whether the error means that another connection holds a required lock.

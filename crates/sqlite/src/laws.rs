@@ -14,7 +14,7 @@ use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::error::ErrorKind;
 use treehold_store::committer::{Work, Writer};
-use treehold_store::{Batch, Item, Namespace, ScanEntry, ScanOptions, Store};
+use treehold_store::{Batch, Item, Namespace, ScanEntry, ScanOptions, Store, StoreMaintenance};
 
 /// The chunk length of the model test: with bodies of up to 40 bytes, up to five chunks.
 const SMALL: u64 = 8;
@@ -141,7 +141,7 @@ proptest! {
                 let size = value.len() as u64;
                 for start in 0..=size {
                     for end in [start, start + 1, start + SMALL, size, size + 9] {
-                        let part = reader.get_part(&namespace, key, now, &(start..end)).expect("read").expect("it is there");
+                        let part = reader.get_part(&namespace, key, now, &(start..end)).expect("read").expect("it exists");
                         let expected = value.slice(start as usize..end.clamp(start, size) as usize);
                         prop_assert_eq!((part.item.value, part.value_bytes), (expected, size), "{}..{} of {}", start, end, key);
                     }
@@ -202,7 +202,8 @@ fn make_file_without_chunks(options: &SqliteOptions) -> Bytes {
     let batch = Batch::new().put(&namespace, "long", long.clone()).put(&namespace, "short", "body");
     assert!(writer.write(&[Work::Commit(batch)])[0].is_ok());
     drop(writer);
-    let former = "DROP INDEX items_in_chunks; DROP TABLE chunks; ALTER TABLE items DROP COLUMN chunk_bytes; PRAGMA user_version = 2";
+    let former = "DROP INDEX items_in_chunks; DROP TABLE chunks; ALTER TABLE items DROP COLUMN chunk_bytes; PRAGMA user_version = 2; \
+                  PRAGMA application_id = 0x73747274";
     Connection::open(&path).expect("opened").execute_batch(former).expect("made");
     long
 }
@@ -215,7 +216,7 @@ async fn file_without_chunks_is_upgraded_and_keeps_its_bodies() {
     let store = SqliteStore::open_with(options.clone()).expect("upgraded");
     let namespace = Namespace::parse("a").expect("plain");
     assert!(store.check().await.expect("checked").is_empty());
-    let part = store.get_part(&namespace, "long", 7..9).await.expect("read").expect("it is there");
+    let part = store.get_part(&namespace, "long", 7..9).await.expect("read").expect("it exists");
     assert_eq!((part.item.value, part.value_bytes), (long.slice(7..9), long.len() as u64));
     let page = store.scan(&namespace, ScanOptions::new().with_values(true)).await.expect("scanned");
     let values: Vec<Bytes> =
@@ -223,7 +224,7 @@ async fn file_without_chunks_is_upgraded_and_keeps_its_bodies() {
     assert!(values == [long.clone(), Bytes::from_static(b"body")]);
     // The next put splits it.
     store.commit(Batch::new().put(&namespace, "long", long.clone())).await.expect("committed");
-    assert!(store.get(&namespace, "long").await.expect("read").expect("it is there").value == long);
+    assert!(store.get(&namespace, "long").await.expect("read").expect("it exists").value == long);
     assert!(store.check().await.expect("checked").is_empty());
     drop(store);
     let connection = Connection::open(&options.path).expect("opened");
@@ -231,9 +232,23 @@ async fn file_without_chunks_is_upgraded_and_keeps_its_bodies() {
         .query_row("SELECT (SELECT COUNT(*) FROM chunks), (SELECT COUNT(*) FROM bodies)", [], |row| row.try_into())
         .expect("counted");
     assert_eq!(counted, (3, 1));
+    let mark: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0)).expect("read");
+    assert_eq!(&mark.to_be_bytes(), b"thld");
 }
 
-/// A program of the earlier version would not know where the bodies are that this one writes.
+/// The former mark counts only together with a schema version that had it.
+#[test]
+fn file_with_former_mark_and_present_version_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = SqliteOptions::new(directory.path().join("store.db"));
+    drop(SqliteStore::open_with(options.clone()).expect("made"));
+    let connection = Connection::open(&options.path).expect("opened");
+    connection.execute_batch("PRAGMA application_id = 0x73747274; PRAGMA wal_checkpoint(TRUNCATE)").expect("marked");
+    drop(connection);
+    assert_eq!(SqliteStore::open_with(options).expect_err("it is not ours").kind(), ErrorKind::Corrupt);
+}
+
+/// A program of the earlier version would not find the bodies that this one writes.
 #[test]
 fn file_without_chunks_is_not_upgraded_while_another_process_has_it_open() {
     let directory = tempfile::tempdir().expect("a directory");

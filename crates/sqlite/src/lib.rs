@@ -16,11 +16,12 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
 use treehold_store::committer::{Committer, Work};
 use treehold_store::{
-    Batch, Item, ItemPart, LentRows, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
-    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch,
+    Batch, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions,
+    Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 
 mod body;
+mod engine;
 mod error;
 #[cfg(test)]
 mod laws;
@@ -28,6 +29,7 @@ mod log;
 mod migrate;
 mod open;
 mod read;
+mod recognise;
 mod snapshot;
 mod watched;
 mod write;
@@ -36,6 +38,7 @@ use read::{Got, ReaderPool, ScanRun};
 use watched::Watched;
 use write::SqliteWriter;
 
+pub use engine::SqliteEngine;
 pub use snapshot::{SnapshotOptions, SnapshotProgress};
 
 /// The largest body in bytes, well below SQLite's own limit.
@@ -157,7 +160,7 @@ struct Shared {
 impl SqliteStore {
     /// Returns the capabilities of every store of this engine.
     pub fn offers() -> StoreCapabilities {
-        StoreCapabilities::new(Durability::Power).with_shared(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
+        StoreCapabilities::new(Durability::Power).with_sweeps(true).with_shared(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
     }
 
     /// Opens a file with default options, and creates it if missing.
@@ -202,7 +205,7 @@ impl SqliteStore {
 
     /// Renames a migrated file that no process has open.
     pub fn take_over(from: &Path, to: &Path) -> std::io::Result<()> {
-        let log = open::with_suffix(from, "-wal");
+        let log = recognise::with_suffix(from, "-wal");
         if log.metadata().is_ok_and(|log| log.len() > 0) {
             return Err(std::io::Error::other("another process opened the file meanwhile"));
         }
@@ -277,6 +280,10 @@ impl Store for SqliteStore {
         Self::offers()
     }
 
+    fn extensions(&self) -> StoreExtensions<'_> {
+        StoreExtensions::new().with_maintenance(self)
+    }
+
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.shared.committer.check_process()?;
         let now = self.now();
@@ -332,10 +339,6 @@ impl Store for SqliteStore {
         self.blocking(move |_| reader.scan(&mut run)).await
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        Ok(None)
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.shared.committer.check_process()?;
         let now = self.now();
@@ -352,26 +355,20 @@ impl Store for SqliteStore {
         self.shared.readers.take()?.current_version()
     }
 
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        let look = |shared: Arc<Shared>| async move {
+            shared.committer.check_process()?;
+            shared.watched.announce_others(shared.readers.take()?.current_version()?.number());
+            Ok(())
+        };
+        self.shared.watched.watches.watch_by_polling(namespace, &self.shared, WATCH_PAUSE, look).await
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for SqliteStore {
     async fn sweep(&self, limit: usize) -> Result<usize> {
         Ok(self.shared.committer.submit(Work::Sweep(limit)).await?.swept)
-    }
-
-    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
-        let watch = self.shared.watched.watches.watch(namespace);
-        // Later reads show everything committed by now, so the watch starts from here.
-        self.shared.watched.announce_others(self.current_version().await?.number());
-        let watch = watch.caught_up();
-        let weak = Arc::downgrade(&self.shared);
-        self.shared.watched.watches.poll(WATCH_PAUSE, move || {
-            let shared = weak.upgrade();
-            async move {
-                let Some(shared) = shared else { return Ok(false) };
-                let version = shared.readers.take()?.current_version()?;
-                shared.watched.announce_others(version.number());
-                Ok(true)
-            }
-        });
-        Ok(watch)
     }
 
     async fn describe(&self) -> Result<StoreDescription> {

@@ -7,7 +7,7 @@
 //! in time, the next attempt waits until the log has grown by another half of the bound, so that few commits are
 //! delayed.
 
-use super::open::with_suffix;
+use super::recognise::with_suffix;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,7 +79,8 @@ impl LogBound {
 
 #[cfg(test)]
 mod tests {
-    use super::super::open::{self, with_suffix};
+    use super::super::open;
+    use super::super::recognise::with_suffix;
     use super::super::write::SqliteWriter;
     use super::*;
     use crate::SqliteOptions;
@@ -142,7 +143,7 @@ mod tests {
         for number in 0..200 {
             // SQLite skips pages whose content does not change, so write new content each time.
             assert!(writer.write(&[Work::Commit(Batch::new().put(&namespace, "k", vec![number; 20_000]))])[0].is_ok());
-            largest = largest.max(std::fs::metadata(&log).expect("it is there").len());
+            largest = largest.max(std::fs::metadata(&log).expect("it exists").len());
             let is_over = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 scope.spawn(|| {

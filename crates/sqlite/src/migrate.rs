@@ -5,9 +5,9 @@
 //! transaction back by its journal.
 
 use super::SqliteOptions;
-use super::error::{failed, is_busy};
+use super::error::{failed, is_busy, unreachable_file};
 use super::open::{
-    OPENING, check_version, check_writable, connect, migrate_from, recognise, schema_version, sync_directory_of, unreachable_file,
+    FORMER_SCHEMA, OPENING, check_ours, check_version, check_writable, connect, migrate_from, schema_version, sync_directory_of,
 };
 use rusqlite::{Connection, TransactionBehavior};
 use std::collections::BTreeMap;
@@ -18,9 +18,6 @@ use treehold_store::migrate::{
     in_use, range_of, root_is_taken, too_long,
 };
 
-/// The schema version of the former layout.
-pub(super) const FORMER_SCHEMA: u32 = 1;
-
 /// How long to wait for other processes; a server never closes the file.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -29,7 +26,7 @@ pub(super) fn migrate(options: &SqliteOptions, how: &MigrateOptions, tell: TellM
     let _opening = OPENING.lock();
     std::fs::metadata(&path).map_err(|cause| unreachable_file(&path, cause))?;
     check_writable(&path)?;
-    recognise(&path)?;
+    check_ours(&path)?;
     let mut connection = connect(&path, options)?;
     if check_version(&path, schema_version(&connection)?)? != FORMER_SCHEMA as usize {
         return Ok(MigrateReport::up_to_date());

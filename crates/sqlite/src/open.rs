@@ -1,29 +1,26 @@
-//! The database file: recognising, creating, migrating and opening it.
+//! The database file: creating, migrating and opening it.
 //!
 //! A file belongs to this store if it has our `application_id`. Its schema version, `user_version`, only grows. Both
-//! are in the file's header, which is read before the file is opened for writing, so files of other programs or of
-//! newer versions are refused untouched.
+//! are [recognised](super::recognise) before the file is opened for writing, so files of other programs or of newer
+//! versions are refused untouched.
 
 use super::SqliteOptions;
-use super::error::{failed, is_busy};
-use super::migrate::FORMER_SCHEMA;
+use super::error::{failed, foreign, is_busy, unreachable_file};
+use super::recognise::{APPLICATION_ID, recognise, with_suffix};
 use parking_lot::Mutex;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
-use treehold_core::escape::escape_bytes;
 use treehold_store::migrate::OldLayout;
-
-/// Marks our files.
-const APPLICATION_ID: i32 = i32::from_be_bytes(*b"strt");
 
 /// The migrations from each schema version to the next. Append only: files in the field may be at any version.
 ///
 /// The second migration changes no table: it marks the layout in which the program's own rows lie below the reserved root. The third
-/// makes room for bodies in chunks. It reads the items but no body; bodies in one row stay as they are, see [`body`](super::body).
+/// makes room for bodies in chunks. It reads the items but no body; bodies in one row stay as they are, see [`body`](super::body). The
+/// fourth changes the mark of the file from the former name's to [`APPLICATION_ID`].
 ///
 /// Items are found by (namespace, key) and updated by id. Compared with a table without row ids, grouped overwrites of
 /// 4 KiB take 22 µs instead of 37, reads the same, and a scan of 10,000 keys 9 ms instead of 5. A body is stored under
@@ -53,10 +50,14 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE chunks(item INTEGER NOT NULL, number INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE(item, number)) STRICT;
     CREATE INDEX items_in_chunks ON items(namespace, key) WHERE chunk_bytes > 0;
 ",
+    "",
 ];
 
 /// The schema version that this program writes.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
+
+/// The schema version of the former layout.
+pub(super) const FORMER_SCHEMA: u32 = 1;
 
 /// Refuses the former layout, which only [`migrate`](super::migrate) converts.
 fn check_layout(path: &Path, version: usize) -> Result<()> {
@@ -80,7 +81,7 @@ pub(super) fn open(options: &SqliteOptions) -> Result<(PathBuf, Connection)> {
     let _opening = OPENING.lock();
     create_unless_exists(&path).map_err(|cause| unreachable_file(&path, cause))?;
     check_writable(&path)?;
-    recognise(&path)?;
+    check_ours(&path)?;
     let mut connection = connect(&path, options)?;
     let version = check_version(&path, schema_version(&connection)?)?;
     check_layout(&path, version)?;
@@ -182,44 +183,18 @@ pub(super) fn check_writable(_: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Decides by the header whether the file is ours, or empty and free to use.
-///
-/// With `immutable`, SQLite reads the header without taking locks, rolling back or creating files. After an interrupted
-/// checkpoint the file may be shorter than its header says, with the rest in the log; SQLite treats that as damage
-/// unless `writable_schema` is set.
-pub(super) fn recognise(path: &Path) -> Result<()> {
-    // Check this first: another process may be filling an empty file at this moment.
-    if std::fs::metadata(path).map_err(|cause| unreachable_file(path, cause))?.len() == 0 {
-        return Ok(());
-    }
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    let connection = Connection::open_with_flags(immutable_uri(path), flags).map_err(failed)?;
-    connection.pragma_update(None, "writable_schema", true).map_err(failed)?;
-    let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
-    match number("PRAGMA page_count") {
-        // A file shorter than a page still belongs to somebody.
-        Ok(0) => return Err(foreign(path)),
-        Ok(_) => {}
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => return Err(foreign(path)),
-        Err(error) => return Err(failed(error)),
-    }
-    if number("PRAGMA application_id").map_err(failed)? != i64::from(APPLICATION_ID) {
-        return Err(foreign(path));
-    }
-    check_version(path, number("PRAGMA user_version").map_err(failed)?).map(drop)
+/// Refuses a file of another program or of a newer version, untouched.
+pub(super) fn check_ours(path: &Path) -> Result<()> {
+    recognise(path)?.map_or(Ok(()), |version| check_version(path, version).map(drop))
 }
 
-fn immutable_uri(path: &Path) -> String {
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "/-._~".contains(character);
-    format!("file:{}?immutable=1", escape_bytes(path.as_os_str().as_encoded_bytes(), is_plain))
-}
-
-/// Returns how many migrations a file has had.
+/// Returns how many migrations were applied to a file.
 pub(super) fn check_version(path: &Path, version: i64) -> Result<usize> {
     usize::try_from(version).ok().filter(|&version| version <= MIGRATIONS.len()).ok_or_else(|| {
         let known = MIGRATIONS.len();
-        let message =
-            format!("the store's file was written by a newer version (the format is {version}, this program knows {known}); upgrade");
+        let message = format!(
+            "the store's file was written by a newer version (the format is {version}, this program knows {known}); upgrade this program"
+        );
         Error::new(ErrorKind::Unsupported, message).with_source(AtHost::new(path))
     })
 }
@@ -272,7 +247,11 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<bool> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(failed)?;
     let done = check_version(path, schema_version(&transaction)?)?;
     check_layout(path, done)?;
-    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+    // Another program may have filled the file since it was recognised as empty.
+    let is_filled = || transaction.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get::<_, bool>(0));
+    if done == 0 && is_filled().map_err(failed)? {
+        return Err(foreign(path));
+    }
     migrate_from(done, &transaction)?;
     transaction.commit().map_err(failed)?;
     Ok(done == 0)
@@ -283,6 +262,7 @@ pub(super) fn migrate_from(done: usize, transaction: &Connection) -> Result<()> 
     for migration in &MIGRATIONS[done..] {
         transaction.execute_batch(migration).map_err(failed)?;
     }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
     transaction.pragma_update(None, "user_version", SCHEMA).map_err(failed)
 }
 
@@ -307,13 +287,6 @@ fn enter_write_ahead_logging(path: &Path, connection: &Connection, patience: Dur
     }
 }
 
-/// Appends a suffix to the path of a database, such as `-wal` for its log.
-pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
 /// Makes the name of a new file as durable as its content.
 pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
     match path.parent() {
@@ -321,24 +294,4 @@ pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
         Some(directory) => File::open(directory)?.sync_all(),
         _ => Ok(()),
     }
-}
-
-fn foreign(path: &Path) -> Error {
-    Error::new(ErrorKind::Corrupt, "the store's file is not a treehold store; name another file").with_source(AtHost::new(path))
-}
-
-pub(super) fn unreachable_file(path: &Path, cause: io::Error) -> Error {
-    let (kind, message) = match cause.kind() {
-        io::ErrorKind::NotFound => (ErrorKind::NotFound, "the directory of the store's file does not exist; create it"),
-        io::ErrorKind::PermissionDenied => {
-            let message = "the store's file or its directory is not writable; change the permissions of both or name another file";
-            (ErrorKind::PermissionDenied, message)
-        }
-        io::ErrorKind::ReadOnlyFilesystem => {
-            (ErrorKind::ReadOnly, "the store's file is on a read-only file system; name a file on another one")
-        }
-        io::ErrorKind::IsADirectory => (ErrorKind::IsDirectory, "the path of the store's file is a directory; name a file"),
-        _ => (ErrorKind::Unavailable, "the store's file cannot be opened; check its disk and try again"),
-    };
-    Error::new(kind, message).with_source(AtHost::new(path).with_cause(cause))
 }

@@ -3,7 +3,7 @@
 //! A page is read in one transaction, so it shows one moment of the store and never half a batch.
 
 use super::SqliteOptions;
-use super::body::{self, Place};
+use super::body::{self, StoredBody};
 use super::error::{damaged, failed};
 use super::open::connect;
 use bytes::Bytes;
@@ -102,7 +102,7 @@ impl Got {
 
 impl Reader {
     pub(super) fn connection(&self) -> &Connection {
-        self.connection.as_ref().expect("it is taken on drop only")
+        self.connection.as_ref().expect("taken only on drop")
     }
 
     /// Reads one item. Includes the body if it has at most `body_bytes_max` bytes; `None` skips bodies.
@@ -217,7 +217,7 @@ impl Reader {
             let record = Record::of(row)?;
             let key = row.get_ref(0).and_then(|key| Ok(key.as_str()?)).map_err(failed)?;
             if record.is_live(run.now) {
-                let step = run.page.take(key, |with_value| {
+                let step = run.page.offer(key, |with_value| {
                     let body = if with_value { record.place().read(self.connection())? } else { Bytes::new() };
                     record.into_item(row, body)
                 })?;
@@ -423,8 +423,8 @@ impl Record {
         self.expires_at.is_none_or(|at| now < at)
     }
 
-    fn place(&self) -> Place {
-        Place { id: self.id, size: self.size, chunk_bytes: self.chunk_bytes }
+    fn place(&self) -> StoredBody {
+        StoredBody { id: self.id, size: self.size, chunk_bytes: self.chunk_bytes }
     }
 
     fn into_item(self, row: &Row<'_>, body: Bytes) -> Result<Item> {

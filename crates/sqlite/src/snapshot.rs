@@ -7,8 +7,9 @@
 //! a file of 236 MB with bodies of 4 KiB it took 1.2 to 1.3 times as long.
 
 use super::error::{failed, is_busy};
-use super::open::{sync_directory_of, with_suffix};
+use super::open::sync_directory_of;
 use super::read::Reader;
+use super::recognise::with_suffix;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{File, OpenOptions};

@@ -23,7 +23,7 @@ impl Watched {
             self.announced.fetch_max(after, Ordering::AcqRel);
             for (work, answer) in group.iter().zip(answers) {
                 if let (Work::Commit(batch), Ok(_)) = (work, answer) {
-                    self.watches.tell_of(batch, Version::new(after));
+                    self.watches.notify_batch(batch, Version::new(after));
                 }
             }
         }
@@ -32,7 +32,7 @@ impl Watched {
     /// Announces that other processes have committed up to `version`, in unknown namespaces.
     pub(super) fn announce_others(&self, version: u64) {
         if self.announced.fetch_max(version, Ordering::AcqRel) < version {
-            self.watches.tell_all(Version::new(version));
+            self.watches.notify_all(Version::new(version));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The writing side: one connection, and one transaction per group of batches.
 
 use super::SqliteOptions;
-use super::body::{CHUNK_BYTES, Place as BodyPlace};
+use super::body::{CHUNK_BYTES, StoredBody};
 use super::error::{describe, failed, is_busy};
 use super::log::LogBound;
 use super::read::{End, current_version};
@@ -15,9 +15,11 @@ use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_store::committer::{Work, Writer, Written};
+use treehold_store::file_identity::FileIdentity;
 use treehold_store::page::{key_after, prefix_end};
-use treehold_store::place::Place;
-use treehold_store::{Batch, BatchWrite, Condition, Namespace, Precondition, expiry, log_key, precondition_failed, whole_microseconds};
+use treehold_store::{
+    Batch, BatchWrite, Condition, Namespace, Precondition, expiry, log_key, precondition_failed, unvalidated, whole_microseconds,
+};
 
 /// How long to sleep before retrying for another process's lock, which it holds for one group, about 200 µs.
 const RETRY_PAUSE: Duration = Duration::from_micros(500);
@@ -34,14 +36,14 @@ pub(super) struct SqliteWriter {
     watched: Arc<Watched>,
     pub(super) log: LogBound,
     /// The files of the database and, once it exists, of its log.
-    places: Vec<Place>,
+    places: Vec<FileIdentity>,
 }
 
 impl SqliteWriter {
     /// Takes over a connection to the file at `path`.
     pub(super) fn new(path: &Path, connection: Connection, options: &SqliteOptions, watched: Arc<Watched>) -> Self {
         let log = LogBound::new(path, options.log_bytes_max);
-        let (clock, busy_timeout, places) = (options.clock.clone(), options.busy_timeout, Place::of(path).into_iter().collect());
+        let (clock, busy_timeout, places) = (options.clock.clone(), options.busy_timeout, FileIdentity::of(path).into_iter().collect());
         Self { connection, clock, busy_timeout, version: 0, chunk_bytes: CHUNK_BYTES, watched, log, places }
     }
 }
@@ -57,8 +59,8 @@ impl Writer for SqliteWriter {
 }
 
 impl SqliteWriter {
-    /// Performs a group. All of it shares the deadline `until` for other processes' locks; otherwise every work would
-    /// wait in turn.
+    /// Performs a group. All of it shares the deadline `until` for other processes' locks; otherwise each piece of work would wait as long
+    /// again.
     fn write_until(&mut self, group: &[Work], until: Instant) -> Vec<Result<Written>> {
         if let Err(error) = self.check_places() {
             return answer_all(group, error.without_effect());
@@ -71,7 +73,7 @@ impl SqliteWriter {
             Err(error) if group.len() == 1 => vec![Err(error)],
             // The commit may have taken effect. Repeating it could fail its own preconditions or apply it twice.
             Err(error) if !error.is_without_effect() => answer_all(group, error),
-            // One work hit an engine error and nothing of the group took effect, so retry each on its own.
+            // A piece of work hit an engine error and nothing of the group took effect, so retry each separately.
             Err(_) => group.iter().flat_map(|work| self.write_until(std::slice::from_ref(work), until)).collect(),
         }
     }
@@ -80,9 +82,9 @@ impl SqliteWriter {
     fn check_places(&mut self) -> Result<()> {
         // The log exists from the first commit until the database is closed.
         if self.places.len() == 1 {
-            self.places.extend(Place::of(self.log.path()));
+            self.places.extend(FileIdentity::of(self.log.path()));
         }
-        self.places.iter().try_for_each(Place::check)
+        self.places.iter().try_for_each(FileIdentity::check)
     }
 
     /// Takes the write lock, waiting while another process holds it.
@@ -157,6 +159,7 @@ impl SqliteWriter {
             Condition::Absent | Condition::Exists | Condition::Version(_) => {
                 self.find(namespace, key)?.filter(|row| row.is_live(now)).map(|row| row.version)
             }
+            _ => unvalidated(),
         };
         Ok(version.map(Version::new))
     }
@@ -233,6 +236,7 @@ impl SqliteWriter {
                 }
                 BatchWrite::Delete { namespace, key } => removed += self.delete(namespace, key)?,
                 BatchWrite::DeletePrefix { namespace, prefix } => removed += self.delete_prefix(namespace, prefix)?,
+                _ => unvalidated(),
             }
         }
         if versions.is_empty() && restored.is_none() && removed > 0 {
@@ -247,7 +251,7 @@ impl SqliteWriter {
         let kept = old.as_ref().filter(|old| old.is_live(now)).map(|old| old.created_at);
         let created_at = row.created_at.or(kept).unwrap_or(now.as_microsecond());
         let size = row.value.len() as u64;
-        let chunk_bytes = BodyPlace::new(0, size, self.chunk_bytes).chunk_bytes;
+        let chunk_bytes = StoredBody::new(0, size, self.chunk_bytes).chunk_bytes;
         let id = match &old {
             Some(old) => {
                 self.run(
@@ -276,7 +280,7 @@ impl SqliteWriter {
                 self.connection.last_insert_rowid()
             }
         };
-        BodyPlace { id, size, chunk_bytes }.replace(old.map(|old| old.body), &self.connection, row.value)
+        StoredBody { id, size, chunk_bytes }.replace(old.map(|old| old.body), &self.connection, row.value)
     }
 
     fn touch(&self, namespace: &Namespace, key: &str, expires_at: Option<i64>, now: Timestamp) -> rusqlite::Result<()> {
@@ -321,7 +325,7 @@ impl SqliteWriter {
         self.connection
             .prepare_cached("SELECT id, version, created_at, expires_at, size, chunk_bytes FROM items WHERE namespace = ?1 AND key = ?2")?
             .query_row((namespace.encoded(), key), |row| {
-                let body = BodyPlace { id: row.get(0)?, size: row.get(4)?, chunk_bytes: row.get(5)? };
+                let body = StoredBody { id: row.get(0)?, size: row.get(4)?, chunk_bytes: row.get(5)? };
                 Ok(Found { body, version: row.get(1)?, created_at: row.get(2)?, expires_at: row.get(3)? })
             })
             .optional()
@@ -346,7 +350,7 @@ struct NewRow<'w> {
 
 /// The row at a key, live or expired.
 struct Found {
-    body: BodyPlace,
+    body: StoredBody,
     version: u64,
     created_at: i64,
     expires_at: Option<i64>,
@@ -363,7 +367,7 @@ fn not_committed(error: rusqlite::Error) -> Error {
     if is_busy(&error) { failed(error).without_effect() } else { failed(error).with_unknown_effect() }
 }
 
-/// Answers all works of a group with the same error.
+/// Answers the whole group with the same error.
 fn answer_all(group: &[Work], error: Error) -> Vec<Result<Written>> {
     let (kind, message) = (error.kind(), error.message().to_owned());
     let may_have_effect = error.may_have_effect();
@@ -375,7 +379,7 @@ fn answer_all(group: &[Work], error: Error) -> Vec<Result<Written>> {
     group.iter().map(|_| again()).collect()
 }
 
-/// Answers all works of a group with the same error, from before anything was written.
+/// Answers the whole group with the same error, from before anything was written.
 fn refuse(group: &[Work], error: rusqlite::Error) -> Vec<Result<Written>> {
     let (kind, message): (ErrorKind, _) = describe(&error);
     let source = Arc::new(error);
@@ -387,7 +391,7 @@ mod tests {
     use super::super::open;
     use super::*;
 
-    /// Regression: after a group was split, each work waited anew. With separate waits the test would not finish in
+    /// Regression: after a group was split, each part waited anew. With separate waits the test would not finish in
     /// time.
     #[test]
     fn group_past_its_deadline_does_not_wait_again() {

@@ -12,7 +12,12 @@ use treehold_core::ops::Version;
 pub(super) const RESTORED_VERSION_END: u64 = 1 << 52;
 
 /// What must hold for a batch to be applied.
+///
+/// Every engine decides those listed here. A kind that is added later comes with a capability, and [`Batch::validate`]
+/// answers `unsupported` for a store that does not declare it, so no engine meets a kind that it does not know:
+/// [`unvalidated`] ends its `match`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Condition {
     /// No live item has the key.
     Absent,
@@ -53,7 +58,12 @@ pub struct Precondition {
 }
 
 /// One write of a batch.
+///
+/// Every engine makes those listed here. A kind that is added later comes with a capability, and [`Batch::validate`]
+/// answers `unsupported` for a store that does not declare it, so no engine meets a kind that it does not know:
+/// [`unvalidated`] ends its `match`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BatchWrite {
     /// Creates an item, or replaces one and keeps its creation time.
     Put {
@@ -250,7 +260,9 @@ impl Batch {
         self.writes.iter().map(bytes).sum()
     }
 
-    /// Checks keys, metadata and bodies against the store's limits. Every engine calls this before it sends anything.
+    /// Checks a batch against what the store declares: keys, metadata and bodies against its limits, kinds of writes and
+    /// conditions against its capabilities. Every engine calls this before it sends anything. It is the one place that
+    /// refuses what an engine does not know.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or contains NUL, for a
@@ -271,7 +283,10 @@ impl Batch {
                 }
                 BatchWrite::Restore { item, .. } => (item.key.as_str(), &item.meta, &item.value),
                 BatchWrite::DeletePrefix { namespace, .. } if self.appends_to(namespace) => {
-                    let message = format!("the batch adds to the log `{namespace}` and removes from it by prefix; make two batches of it");
+                    let message = format!(
+                        "the batch adds to the log `{namespace}` and removes from it by prefix; \
+                        split it into two batches"
+                    );
                     return Err(Error::invalid_argument(message));
                 }
                 BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => continue,
@@ -303,6 +318,15 @@ impl Batch {
     }
 }
 
+/// Ends an engine's `match` over [`BatchWrite`] or [`Condition`], which other crates cannot match exhaustively.
+///
+/// # Panics
+/// Always: [`Batch::validate`] refuses the kinds that an engine does not declare.
+#[track_caller]
+pub fn unvalidated() -> ! {
+    unreachable!("`Batch::validate` refuses the kinds that the engine does not know")
+}
+
 /// The length of a [`log_key`] in bytes.
 const LOG_KEY_BYTES: usize = 20;
 
@@ -318,7 +342,7 @@ pub fn precondition_failed(index: usize, precondition: &Precondition, current: O
         (Condition::Absent, _) => format!("`{key}` exists already"),
         (Condition::NoneBeneath, _) => format!("`{key}` is not empty"),
         (Condition::NoneBeneathSince(_), _) => format!("something was put beneath `{key}` meanwhile"),
-        (Condition::Exists | Condition::Version(_), None) => format!("`{key}` does not exist any more"),
+        (Condition::Exists | Condition::Version(_), None) => format!("`{key}` no longer exists"),
         (Condition::Exists | Condition::Version(_), Some(version)) => format!("`{key}` has changed: its version is now `{version}`"),
     };
     Error::new(ErrorKind::Conflict, message).with_current_version(current).in_batch(index, 0)

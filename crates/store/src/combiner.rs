@@ -25,7 +25,7 @@ const GROUP_BATCHES_MAX: usize = 64;
 const GROUP_BYTES_MAX: usize = 16 << 20;
 
 /// How often a batch is requeued after the runtime that should have written it ended.
-const ATTEMPTS: usize = 8;
+const RUNTIMES_MAX: usize = 8;
 
 /// The writing side of an engine.
 #[async_trait]
@@ -89,7 +89,7 @@ impl<W: GroupWriter> Combiner<W> {
     /// runtime ended during the write. [`Unavailable`](ErrorKind::Unavailable) without effect when runtimes keep ending
     /// before the batch is taken.
     pub async fn commit(&self, mut batch: Batch) -> Result<Vec<Version>> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..RUNTIMES_MAX {
             let place = self.room.clone().acquire_owned().await.map_err(|source| not_taken().with_source(source))?;
             let (answer, answered) = oneshot::channel();
             if self.shared.push(Request { batch, answer, _place: place }) {
@@ -130,7 +130,7 @@ impl<W: GroupWriter> Turn<W> {
                 return;
             }
             let results = self.shared.writer.write(&group).await;
-            assert_eq!(results.len(), group.len(), "one answer for each batch");
+            assert_eq!(results.len(), group.len(), "the engine must return one result for each batch");
             for (answer, result) in answers.into_iter().zip(results) {
                 // The receiver may be gone; the batch was written anyway.
                 let _ = answer.send(Answer::Done(result));

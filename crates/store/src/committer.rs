@@ -48,8 +48,7 @@ pub struct Written {
 
 /// The writing side of an engine.
 pub trait Writer: Send + 'static {
-    /// Performs the works of a group in order, each atomically, and returns once all are durable, with one result per
-    /// work.
+    /// Performs the work of a group in order, each piece atomically, and returns once all of it is durable, with one result per piece.
     fn write(&mut self, group: &[Work]) -> Vec<Result<Written>>;
 
     /// Performs cleanup that nobody waits for, after a group was answered. Requests that arrive meanwhile wait.
@@ -61,7 +60,7 @@ struct Request {
     answer: oneshot::Sender<Result<Written>>,
 }
 
-/// A handle on the writing thread. Dropping it waits until submitted works are done and the engine's writer is closed.
+/// A handle on the writing thread. Dropping it waits until all submitted work is done and the engine's writer is closed.
 #[derive(Debug)]
 pub struct Committer {
     requests: Option<mpsc::Sender<Request>>,
@@ -92,7 +91,7 @@ impl Committer {
         Ok(Self { requests: Some(requests), thread: Some(thread), process: std::process::id() })
     }
 
-    /// Submits a work and waits until it is durable. Once submitted it completes, even if this future is dropped.
+    /// Submits a piece of work and waits until it is durable. Once submitted it completes, even if this future is dropped.
     ///
     /// # Errors
     /// Those of the writer; [`Unavailable`](ErrorKind::Unavailable) in a process forked from the one that opened the store,
@@ -100,7 +99,7 @@ impl Committer {
     pub async fn submit(&self, work: Work) -> Result<Written> {
         self.check_process()?;
         let (answer, written) = oneshot::channel();
-        let requests = self.requests.as_ref().expect("it is taken on drop only");
+        let requests = self.requests.as_ref().expect("taken only on drop");
         requests.send(Request { work, answer }).await.map_err(|_| stopped())?;
         written.await.map_err(|_| stopped())?
     }
@@ -150,7 +149,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc as blocking;
 
-    /// Answers each work with the size of its group once the gate opens.
+    /// Answers each piece of work with the size of its group once the gate opens.
     struct Gated {
         gate: blocking::Receiver<()>,
         groups: Arc<Mutex<Vec<usize>>>,

@@ -11,7 +11,7 @@ pub const INDEX_NAMESPACE: [&str; 2] = treehold_core::reserved::INDEXES;
 
 /// Returns the namespace that contains all indexes.
 pub(super) fn namespace() -> Namespace {
-    Namespace::new(INDEX_NAMESPACE).expect("two plain components")
+    Namespace::new(INDEX_NAMESPACE).expect("the components are valid constants")
 }
 
 /// Removes every index, each in its own commit.

@@ -1,4 +1,4 @@
-//! Choosing the byte pattern for engines that filter bodies on the server ([`ScanOptions::values_holding`]).
+//! Choosing the byte pattern for engines that filter bodies on the server ([`FilteredScan`]).
 //!
 //! These engines scan a body for the first byte of the pattern and compare the rest there, so the cost depends on how
 //! often that byte occurs: a pattern that starts with a rare byte runs twice as fast as one that starts with `n`. So
@@ -6,7 +6,7 @@
 //! tail but not the text; the caller's search rejects them.
 
 #[cfg(doc)]
-use super::ScanOptions;
+use super::FilteredScan;
 
 /// The least number of bytes to search for, so that few bodies match by chance.
 const SOUGHT_BYTES_MIN: usize = 4;

@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn escaped_keys_round_trip() {
         for key in ["a/b.md", "\u{1}a\u{1}b", "100%", "%41", "é\u{7f}ü"] {
-            assert_eq!(unescape_key(&escape_key(key)).expect("its own text"), key);
+            assert_eq!(unescape_key(&escape_key(key)).expect("it parses its own text"), key);
             assert!(!escape_key(key).chars().any(char::is_control));
         }
         assert!(unescape_key("%4").is_err());

@@ -5,8 +5,19 @@
 //! all or nothing. Versions come from one counter per store and only grow. Scans page by key, never by offset, and read
 //! no bodies unless asked. A scan with a delimiter seeks past whole subtrees.
 //!
-//! Start with [`MemoryStore`], the reference implementation. Each other engine lives beside it, behind a feature of the
-//! same name.
+//! Start with [`MemoryStore`], the reference implementation. Every other engine is a separate crate.
+//!
+//! What an engine needs besides the trait [`Store`]:
+//!
+//! - [`engine`]: registers the engine under the scheme of its URLs.
+//! - [`page`] assembles a page of a scan, [`NamespacePage::of`] one of namespaces.
+//! - [`watch`] notifies watchers of commits.
+//! - [`Batch::validate`] checks a batch, [`Condition::holds`] decides a precondition, [`precondition_failed`] is the
+//!   error if it does not hold, [`log_key`] makes the key of an append, and [`expiry`] the end of a row.
+//! - [`committer`] and [`combiner`] make one durable step of batches that wait at the same time; [`effect`] folds a
+//!   batch for engines that apply it in one statement.
+//! - [`file_identity`] notices that a file was replaced, [`server_url`] parses URLs of servers, [`migrate`] describes the
+//!   migration of an older layout.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,9 +27,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use treehold_core::error::Result;
 #[cfg(doc)]
-use treehold_core::error::ErrorKind;
-use treehold_core::error::{Error, Result};
+use treehold_core::error::{Error, ErrorKind};
 use treehold_core::ops::{Durability, Version};
 
 #[cfg(feature = "archive")]
@@ -28,44 +39,48 @@ pub mod combiner;
 pub mod committer;
 mod copy;
 mod derived;
-pub mod digest;
+mod digest;
 pub mod effect;
+pub mod engine;
+mod extensions;
+pub mod file_identity;
 pub mod holding;
 mod json;
 mod key;
-mod lent;
+mod maintenance;
 mod memory;
 pub mod migrate;
+mod outbox;
 pub mod page;
-pub mod place;
-pub mod rider;
 mod scan;
 pub mod server_url;
+mod snapshot;
 mod stats;
 mod sweeper;
 mod verify;
-pub mod walk;
+mod walk;
 pub mod watch;
 
 #[cfg(feature = "archive")]
 pub use archive::{ARCHIVE_FORMAT, ArchiveProgress, ArchiveReport, ExportOptions, ImportOptions, export, import};
-pub use batch::precondition_failed;
-pub use batch::{Batch, BatchWrite, Condition, Precondition, log_key};
+pub use batch::{Batch, BatchWrite, Condition, Precondition, log_key, precondition_failed, unvalidated};
 pub use copy::{COPY_NAMESPACE, CopyOptions, CopyProgress, CopyReport, CopyStage, copy};
 pub use derived::INDEX_NAMESPACE;
+pub use extensions::{FilteredScan, StoreExt, StoreExtensions};
 pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, JsonPage, JsonSearch, JsonStore, NamespaceSearch};
 pub use key::{escape_key, unescape_key};
-pub use lent::{LentParts, LentRow, LentRows};
+pub use maintenance::StoreMaintenance;
 pub use memory::MemoryStore;
 pub use migrate::{MigrateOptions, MigrateOutcome, MigrateProgress, MigrateReport, OldLayout};
-pub use rider::{Ride, Rider, is_same};
+pub use outbox::{Delivery, FileOutcome, FileVersion, HeldEntry, Outbox, OutboxEntry, OutboxRows, Receipt, TakenEntries, is_same};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};
+pub use snapshot::{RowsSnapshot, SnapshotParts, SnapshotRow, SnapshotRows};
 pub use stats::{StoreDescription, StoreStats};
 pub use sweeper::{Sweeper, SweeperOptions};
 pub use treehold_core::namespace::{NAMESPACE_COMPONENTS_MAX, Namespace};
 pub use treehold_core::reserved::{RESERVED_NAMESPACES, RESERVED_ROOT, Reserved, ReservedRows, Withheld, is_reserved, refuse_reserved};
 pub use verify::{StoreVerification, StoreVerifyProgress, verify};
-pub use watch::Watch;
+pub use watch::{Watch, WatchSender, Watches};
 
 /// The maximum length of a key in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -76,10 +91,18 @@ pub const META_BYTES_MAX: usize = 64 << 10;
 /// Namespaced key-value rows with conditional, atomic batches.
 ///
 /// `Display` names the store as a configuration would, without secrets: `sqlite:agent.db`.
+///
+/// Every store has these methods. Maintenance and faster ways to read are [extensions](Self::extensions); [`StoreExt`] has a method for
+/// each, with a fallback for stores without the extension. Every method is required, so a wrapper that forgets one fails to compile.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// Declares what the engine offers.
     fn capabilities(&self) -> StoreCapabilities;
+
+    /// Returns the optional extensions that the store implements: [`StoreExtensions::new`] where it has none. A
+    /// wrapper passes on those of its inner store; one that changes or records reads passes on
+    /// [`without_reads`](StoreExtensions::without_reads).
+    fn extensions(&self) -> StoreExtensions<'_>;
 
     /// Returns one item with its body, or `None`. Expired items count as absent.
     ///
@@ -108,23 +131,14 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// As [`Store::get`].
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>>;
 
-    /// Returns a page of one namespace in key order, all as of one moment.
+    /// Returns a page of one namespace in key order, all as of one moment. [`PageBuilder`](page::PageBuilder) decides
+    /// what is on it.
     ///
     /// Cost: one round trip per page; with a delimiter, one seek per group, however many rows it holds.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan>;
-
-    /// Returns the rows of a namespace for reading in place, if the store keeps its rows in memory. Otherwise returns
-    /// `None`, and callers use [`Store::scan`]. A wrapper that changes or records the results of scans must return
-    /// `None`.
-    ///
-    /// Cost: one round trip, independent of the number of rows.
-    ///
-    /// # Errors
-    /// As [`Store::get`].
-    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>>;
 
     /// Returns a page of the namespaces that hold at least one live item, in namespace order.
     ///
@@ -139,64 +153,38 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// apply in order, so the last write to a key wins.
     ///
     /// Cost: one round trip.
+    ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when a precondition does not hold: [`Error::change`] is its index and
-    /// [`Error::current_version`] the version found instead. [`TooLarge`](ErrorKind::TooLarge) for a body over the
-    /// engine's limit, before anything is sent. Otherwise as [`Store::get`].
+    /// Those of [`Batch::validate`], which every engine calls first. [`Conflict`](ErrorKind::Conflict) when a
+    /// precondition does not hold: [`Error::change`] is its index and [`Error::current_version`] the version found
+    /// instead. Otherwise as [`Store::get`].
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>>;
 
     /// Returns the version of the newest commit in the whole store. It grows with every change, deletes included, so
-    /// callers can poll it to detect changes. Expiry, [`sweep`](Store::sweep) and [`BatchWrite::Touch`] do not advance
-    /// it.
+    /// callers can poll it to detect changes. Expiry, [`sweep`](StoreExt::sweep) and [`BatchWrite::Touch`] do not
+    /// advance it.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn current_version(&self) -> Result<Version>;
 
-    /// Removes up to `limit` expired items and returns how many it removed.
-    ///
-    /// # Errors
-    /// As [`Store::get`].
-    async fn sweep(&self, limit: usize) -> Result<usize>;
-
     /// Watches one namespace. The [`Watch`] reports every commit that a read started after this call returns might
     /// miss. Commits through this store are reported at once; on shared stores, commits by other processes are reported
-    /// within a second.
+    /// within a second. [`Watches`] does this for an engine.
     ///
     /// # Errors
     /// As [`Store::get`].
     async fn watch(&self, namespace: &Namespace) -> Result<Watch>;
-
-    /// Describes the engine and its settings for an operator.
-    ///
-    /// Cost: at most one round trip, independent of the number of rows.
-    ///
-    /// # Errors
-    /// As [`Store::get`].
-    async fn describe(&self) -> Result<StoreDescription>;
-
-    /// Counts the store's namespaces, items and bytes.
-    ///
-    /// Cost: linear in the rows; bodies are not read.
-    ///
-    /// # Errors
-    /// As [`Store::get`].
-    async fn stats(&self) -> Result<StoreStats>;
-
-    /// Runs the engine's own integrity check and looks for parts that do not fit together. Returns one
-    /// [`Corrupt`](ErrorKind::Corrupt) error per finding, up to 100.
-    ///
-    /// Cost: reads everything.
-    ///
-    /// # Errors
-    /// As [`Store::get`], when the store cannot be examined at all.
-    async fn check(&self) -> Result<Vec<Error>>;
 }
 
 #[async_trait]
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn capabilities(&self) -> StoreCapabilities {
         (**self).capabilities()
+    }
+
+    fn extensions(&self) -> StoreExtensions<'_> {
+        (**self).extensions()
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
@@ -215,10 +203,6 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).scan(namespace, options).await
     }
 
-    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        (**self).lend(namespace).await
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         (**self).namespaces(options).await
     }
@@ -231,26 +215,11 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).current_version().await
     }
 
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        (**self).sweep(limit).await
-    }
-
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         (**self).watch(namespace).await
     }
-
-    async fn describe(&self) -> Result<StoreDescription> {
-        (**self).describe().await
-    }
-
-    async fn stats(&self) -> Result<StoreStats> {
-        (**self).stats().await
-    }
-
-    async fn check(&self) -> Result<Vec<Error>> {
-        (**self).check().await
-    }
 }
+
 /// One row. Times are whole microseconds in every store, so an item moves between stores unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -289,6 +258,11 @@ impl Item {
     pub fn with_expires_at(mut self, expires_at: Option<Timestamp>) -> Self {
         self.expires_at = expires_at;
         self
+    }
+
+    /// Returns whether the item has not expired at `now`.
+    pub fn is_live(&self, now: Timestamp) -> bool {
+        self.expires_at.is_none_or(|at| now < at)
     }
 }
 
@@ -338,12 +312,14 @@ pub struct StoreCapabilities {
     pub shared: bool,
     /// The largest body in bytes; `None` if there is no limit.
     pub value_bytes_max: Option<u64>,
+    /// Expired rows stay, invisible, until [`sweep`](StoreMaintenance::sweep) removes them.
+    pub sweeps: bool,
 }
 
 impl StoreCapabilities {
-    /// Declares an engine for one process without a size limit.
+    /// Declares an engine for one process, without a size limit, that needs no sweeps.
     pub fn new(durability: Durability) -> Self {
-        Self { durability, shared: false, value_bytes_max: None }
+        Self { durability, shared: false, value_bytes_max: None, sweeps: false }
     }
 
     /// Sets what an acknowledged commit survives.
@@ -366,6 +342,13 @@ impl StoreCapabilities {
         self.value_bytes_max = value_bytes_max;
         self
     }
+
+    /// Sets whether expired rows stay until they are swept.
+    #[must_use]
+    pub fn with_sweeps(mut self, sweeps: bool) -> Self {
+        self.sweeps = sweeps;
+        self
+    }
 }
 
 /// Truncates a time to whole microseconds, the precision that every engine stores. The last second of the calendar has
@@ -375,7 +358,7 @@ pub fn whole_microseconds(time: Timestamp) -> Timestamp {
     i64::try_from(cut)
         .ok()
         .and_then(|cut| Timestamp::from_microsecond(cut).ok())
-        .unwrap_or_else(|| Timestamp::from_second(time.as_second()).expect("the second of a time is in the calendar"))
+        .unwrap_or_else(|| Timestamp::from_second(time.as_second()).expect("the whole second of a valid time is valid"))
 }
 
 /// Returns the expiry of an item that lives for `time_to_live` from `now`, at the latest the end of the calendar.

@@ -142,7 +142,7 @@ pub struct MigrateReport {
     pub outcome: MigrateOutcome,
     /// The rows that moved or would move, by their name below the reserved root. A resumed migration counts the remaining rows.
     pub rows: BTreeMap<&'static str, u64>,
-    /// The former default place that the store was taken over from, if any.
+    /// The former default location that the store was taken over from, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<String>,
 }
@@ -159,7 +159,7 @@ impl MigrateReport {
         Self { outcome, rows, taken_from: None }
     }
 
-    /// Sets where the store was found, if not at its present place.
+    /// Sets where the store was found, if not at its present location.
     #[must_use]
     pub fn with_taken_from(mut self, taken_from: Option<String>) -> Self {
         self.taken_from = taken_from;
@@ -221,8 +221,8 @@ mod tests {
         for name in MOVED {
             assert!(RESERVED_NAMESPACES.iter().any(|reserved| reserved.name() == name), "{name}");
         }
-        // The notes of a copy are refused instead.
-        assert_eq!(MOVED.len() + 1, RESERVED_NAMESPACES.len());
+        // The notes of a copy are refused instead, and sessions were never kept elsewhere.
+        assert_eq!(MOVED.len() + 2, RESERVED_NAMESPACES.len());
     }
 
     #[test]

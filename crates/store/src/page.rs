@@ -20,20 +20,20 @@ pub enum Step {
 
 /// A row on a page, built only once it is known to belong there.
 #[derive(Debug)]
-pub struct Taken {
+pub struct PageRow {
     item: Item,
     /// The length of the body in bytes, if it was left out.
     left_out: Option<u64>,
 }
 
-impl Taken {
+impl PageRow {
     /// Wraps a row whose body of `value_bytes` bytes was left out.
     pub fn without_body(item: Item, value_bytes: u64) -> Self {
         Self { item, left_out: Some(value_bytes) }
     }
 }
 
-impl From<Item> for Taken {
+impl From<Item> for PageRow {
     fn from(item: Item) -> Self {
         Self { item, left_out: None }
     }
@@ -55,7 +55,7 @@ impl PageBuilder {
     }
 
     /// Allocates space for up to `rows` entries, unless the scan groups rows and will return fewer.
-    pub(super) fn reserve(&mut self, rows: usize) {
+    pub fn reserve(&mut self, rows: usize) {
         if self.options.delimiter.is_none() {
             self.entries.reserve(rows.min(self.options.limit));
         }
@@ -81,8 +81,8 @@ impl PageBuilder {
         prefix_end(&self.options.prefix)
     }
 
-    /// Offers a live row. `item` builds it, with its body if asked to, and is called only for rows that go on the page.
-    pub fn take<T: Into<Taken>>(&mut self, key: &str, item: impl FnOnce(bool) -> Result<T>) -> Result<Step> {
+    /// Offers a live row. `item` builds it, with its body if requested, and is called only for rows that go on the page.
+    pub fn offer<T: Into<PageRow>>(&mut self, key: &str, item: impl FnOnce(bool) -> Result<T>) -> Result<Step> {
         if self.is_full() {
             self.more = true;
             return Ok(Step::End);
@@ -94,7 +94,7 @@ impl PageBuilder {
             self.entries.push(ScanEntry::Group { name, item });
             return Ok(end.map_or(Step::End, Step::Seek));
         }
-        let Taken { item, left_out } = item(self.options.with_values)?.into();
+        let PageRow { item, left_out } = item(self.options.with_values)?.into();
         let value_bytes = left_out.map_or(item.value.len(), |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         self.value_bytes = self.value_bytes.saturating_add(value_bytes);
         self.entries.push(match left_out {
@@ -206,8 +206,8 @@ mod tests {
         let item = |key: &'static str| {
             move |_| Ok(Item::new(key, Bytes::new(), Bytes::new(), Version::new(1), Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH))
         };
-        assert_eq!(page.take("a/b", item("a/b")).expect("a step"), Step::Seek("a0".to_owned()));
-        assert_eq!(page.take("b", item("b")).expect("a step"), Step::End);
+        assert_eq!(page.offer("a/b", item("a/b")).expect("a step"), Step::Seek("a0".to_owned()));
+        assert_eq!(page.offer("b", item("b")).expect("a step"), Step::End);
         let scan = page.finish();
         assert_eq!(scan.entries, [ScanEntry::Group { name: "a/".to_owned(), item: None }]);
         assert_eq!(scan.next.as_deref(), Some("a/"));

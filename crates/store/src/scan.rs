@@ -1,7 +1,6 @@
 //! Pages of rows and of namespaces: options and results.
 
 use super::{Item, Namespace};
-use bytes::Bytes;
 
 /// Options of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,26 +22,11 @@ pub struct ScanOptions {
     /// Ends the page once its bodies exceed this many bytes, left-out bodies included. The entry that crosses the bound
     /// is still on the page, so every page makes progress. Default 8 MiB.
     pub bytes_max: usize,
-    /// Allows the store to leave out bodies that do not contain this text, as [`ScanEntry::LeftOut`]; a search for the
-    /// text would find nothing in them. [Binary](treehold_core::file::is_binary) bodies are always returned, because searches
-    /// report them. Default none.
-    ///
-    /// Stores that hold the bodies locally ignore this. Servers check bodies before sending them: PostgreSQL those of
-    /// at least 1 KiB, MySQL those of at least 16 KiB. Nothing else about a page changes.
-    pub values_holding: Option<Bytes>,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self {
-            prefix: String::new(),
-            delimiter: None,
-            start_after: None,
-            limit: 1_000,
-            with_values: false,
-            bytes_max: 8 << 20,
-            values_holding: None,
-        }
+        Self { prefix: String::new(), delimiter: None, start_after: None, limit: 1_000, with_values: false, bytes_max: 8 << 20 }
     }
 }
 
@@ -93,13 +77,6 @@ impl ScanOptions {
         self.bytes_max = bytes_max;
         self
     }
-
-    /// Allows the store to leave out bodies that do not contain `text`.
-    #[must_use]
-    pub fn with_values_holding(mut self, text: impl Into<Bytes>) -> Self {
-        self.values_holding = Some(text.into());
-        self
-    }
 }
 
 /// One entry of a scan.
@@ -114,7 +91,8 @@ pub enum ScanEntry {
         /// The row whose key equals the shared text, if there is one, without its body.
         item: Option<Item>,
     },
-    /// A row whose body the engine left out because it does not contain [`ScanOptions::values_holding`].
+    /// A row whose body the engine left out because it does not contain the text of a
+    /// [`FilteredScan`](super::FilteredScan). [`Store::scan`](super::Store::scan) returns none.
     LeftOut {
         /// The row without its body.
         item: Item,
@@ -210,5 +188,18 @@ impl NamespacePage {
     /// Makes a page.
     pub fn new(namespaces: Vec<Namespace>, more: bool) -> Self {
         Self { namespaces, more }
+    }
+
+    /// Makes the page that `options` ask for from namespaces in their order. Those before the page are skipped; an
+    /// engine that can seek starts with the first on the page. At most one after the page is read.
+    pub fn of(namespaces: impl IntoIterator<Item = Namespace>, options: &NamespacesOptions) -> Self {
+        let is_before = |namespace: &Namespace| {
+            options.start_after.as_ref().is_some_and(|after| namespace <= after)
+                || options.beneath.as_ref().is_some_and(|beneath| namespace < beneath)
+        };
+        let is_beneath = |namespace: &Namespace| options.beneath.as_ref().is_none_or(|beneath| namespace.starts_with(beneath));
+        let mut listed = namespaces.into_iter().skip_while(is_before).take_while(is_beneath);
+        let page = listed.by_ref().take(options.limit).collect();
+        Self::new(page, listed.next().is_some())
     }
 }

@@ -1,6 +1,6 @@
 //! A background task that removes expired rows.
 
-use super::Store;
+use super::{Store, StoreExt};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -49,7 +49,7 @@ impl SweeperOptions {
 /// The sweeper holds only a weak reference between rounds, so it does not keep the store open, and it ends with the
 /// store.
 ///
-/// Several processes may sweep one store. Cost: one [`Store::sweep`] per round while nothing has expired.
+/// Several processes may sweep one store. Cost: one [`StoreExt::sweep`] per round while nothing has expired.
 ///
 /// # Examples
 /// ```

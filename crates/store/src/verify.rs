@@ -1,7 +1,8 @@
 //! Full verification of a store: the engine's own check, then every row.
 
 use super::{
-    Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, escape_key, whole_microseconds,
+    Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, StoreExt, escape_key,
+    whole_microseconds,
 };
 use jiff::Timestamp;
 use std::collections::HashSet;
@@ -56,12 +57,12 @@ impl StoreVerification {
     }
 }
 
-/// Checks a whole store for damage: runs [`Store::check`], then reads every row and checks the order of keys, the
+/// Checks a whole store for damage: runs [`StoreExt::check`], then reads every row and checks the order of keys, the
 /// times, and that no version exceeds the counter. `look` receives each readable row and may report a fault that only
 /// its content reveals, such as a hash mismatch.
 ///
 /// The store may be in use; concurrent puts are not reported as faults. Memory: one page, plus about 16 bytes per row
-/// for the versions. Cost: [`Store::check`] and one read of everything.
+/// for the versions. Cost: [`StoreExt::check`] and one read of everything.
 ///
 /// # Errors
 /// Those of the store, except errors of a single row, which are faults.

@@ -142,7 +142,7 @@ impl<'s> SideBySide<'s> {
             (Some(one), Some(other)) => (one <= other, other <= one),
         };
         let namespace = if has_one { self.one.namespace.clone() } else { self.other.namespace.clone() };
-        let namespace = namespace.expect("a side with a row is in a namespace");
+        let namespace = namespace.expect("a side with a row has a namespace");
         let one = if has_one { self.one.items.next() } else { None };
         let other = if has_other { self.other.items.next() } else { None };
         Ok(Some(Pair { namespace, one, other }))

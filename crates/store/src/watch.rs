@@ -38,6 +38,31 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Makes a watch and the half that notifies it, for engines that learn of commits in their own way. Most engines
+    /// use [`Watches`], which does this for each namespace. The watch ends when the sender and its clones are dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// use treehold_core::ops::Version;
+    /// use treehold_store::Watch;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> treehold_core::Result<()> {
+    /// let (sender, mut watch) = Watch::channel();
+    /// sender.notify(Version::new(7));
+    /// sender.notify(Version::new(5));
+    /// assert_eq!(watch.changed().await?, Version::new(7));
+    /// drop(sender);
+    /// assert!(watch.changed().await.is_err(), "the store is closed");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn channel() -> (WatchSender, Self) {
+        let sender = WatchSender::new();
+        let watch = sender.subscribe();
+        (sender, watch)
+    }
+
     /// Waits for a commit in the namespace that this watch has not reported yet. Returns a version at or above that of
     /// the newest such commit. All commits since the last call are reported together, and the call may return without a
     /// change. Cancel-safe: dropping the future loses no notification.
@@ -53,10 +78,10 @@ impl Watch {
         self.announced.changed().await.map_err(closed)?;
         Ok(Version::new(*self.announced.borrow_and_update()))
     }
-}
 
-impl Watch {
-    /// Marks everything announced so far as seen.
+    /// Marks everything announced so far as seen. An engine calls it once it knows the newest commit that a read
+    /// started now would show.
+    #[must_use]
     pub fn caught_up(mut self) -> Self {
         self.announced.mark_unchanged();
         self
@@ -69,10 +94,62 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// The watches of a store.
+/// The half of a [`Watch`] that announces commits. Clones announce to the same watches.
+#[derive(Debug, Clone)]
+pub struct WatchSender {
+    newest: watch::Sender<u64>,
+}
+
+impl WatchSender {
+    fn new() -> Self {
+        Self { newest: watch::Sender::new(0) }
+    }
+
+    /// Announces a commit of this version. Versions may arrive in any order; one that is not newer than all before it
+    /// wakes nobody.
+    pub fn notify(&self, version: Version) {
+        self.newest.send_if_modified(|newest| raise(newest, version));
+    }
+
+    /// Makes another watch. What was announced before counts as seen.
+    pub fn subscribe(&self) -> Watch {
+        self.subscribe_polled(Weak::new())
+    }
+
+    fn subscribe_polled(&self, watches: Weak<Watches>) -> Watch {
+        Watch { announced: self.newest.subscribe(), watches }
+    }
+
+    /// Returns whether a watch exists.
+    pub fn is_watched(&self) -> bool {
+        self.newest.receiver_count() > 0
+    }
+}
+
+/// The watches of a store by namespace: what nearly every engine needs for [`Store::watch`](super::Store::watch).
+///
+/// The engine keeps one of these. Its `watch` calls [`watch`](Self::watch), and after each commit it calls
+/// [`notify_batch`](Self::notify_batch). An engine that other processes write to also calls [`poll`](Self::poll).
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use treehold_core::ops::Version;
+/// use treehold_store::{Batch, Namespace, Watches};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> treehold_core::Result<()> {
+/// let watches = Arc::<Watches>::default();
+/// let notes = Namespace::new(["ada", "notes"])?;
+/// let mut watch = watches.watch(&notes);
+/// watches.notify_batch(&Batch::new().put(&notes, "today", "walk the dog"), Version::new(1));
+/// assert_eq!(watch.changed().await?, Version::new(1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 pub struct Watches {
-    watched: Mutex<HashMap<Namespace, watch::Sender<u64>>>,
+    watched: Mutex<HashMap<Namespace, WatchSender>>,
     is_polled: AtomicBool,
     poller: OnceLock<Poller>,
 }
@@ -90,34 +167,35 @@ impl Watches {
     /// Adds a watch of a namespace.
     pub fn watch(self: &Arc<Self>, namespace: &Namespace) -> Watch {
         let mut watched = self.watched.lock();
-        watched.retain(|_, sender| sender.receiver_count() > 0);
-        let sender = watched.entry(namespace.clone()).or_insert_with(|| watch::Sender::new(0));
-        Watch { announced: sender.subscribe(), watches: Arc::downgrade(self) }
+        watched.retain(|_, sender| sender.is_watched());
+        let sender = watched.entry(namespace.clone()).or_insert_with(WatchSender::new);
+        sender.subscribe_polled(Arc::downgrade(self))
     }
 
     /// Notifies the watchers of a namespace of a commit.
-    pub fn tell(&self, namespace: &Namespace, version: Version) {
+    pub fn notify(&self, namespace: &Namespace, version: Version) {
         if let Some(sender) = self.watched.lock().get(namespace) {
-            advance(sender, version);
+            sender.notify(version);
         }
     }
 
     /// Notifies the watchers of a namespace that its newest commit lies in `since..=version`, unless they already know
     /// of `since` or a later version. Each namespace tracks this on its own, so polls may overlap.
-    pub fn tell_since(&self, namespace: &Namespace, since: Version, version: Version) {
+    pub fn notify_since(&self, namespace: &Namespace, since: Version, version: Version) {
         if let Some(sender) = self.watched.lock().get(namespace) {
-            sender.send_if_modified(|newest| *newest < since.number() && raise(newest, version));
+            sender.newest.send_if_modified(|newest| *newest < since.number() && raise(newest, version));
         }
     }
 
     /// Returns the namespaces that are being watched.
-    pub fn watched(&self) -> Vec<Namespace> {
+    pub fn namespaces(&self) -> Vec<Namespace> {
         let watched = self.watched.lock();
-        watched.iter().filter(|(_, sender)| sender.receiver_count() > 0).map(|(namespace, _)| namespace.clone()).collect()
+        watched.iter().filter(|(_, sender)| sender.is_watched()).map(|(namespace, _)| namespace.clone()).collect()
     }
 
-    /// Returns the watched namespaces that a batch writes to; usually none.
-    pub(super) fn of(&self, batch: &Batch) -> Vec<Namespace> {
+    /// Returns the watched namespaces that a batch writes to; usually none. For engines that give the batch away before
+    /// they know its version.
+    pub fn written_by(&self, batch: &Batch) -> Vec<Namespace> {
         let watched = self.watched.lock();
         if watched.is_empty() {
             return Vec::new();
@@ -126,16 +204,49 @@ impl Watches {
     }
 
     /// Notifies the watchers of every namespace that a batch wrote to.
-    pub fn tell_of(&self, batch: &Batch, version: Version) {
+    pub fn notify_batch(&self, batch: &Batch, version: Version) {
         let watched = self.watched.lock();
         if !watched.is_empty() {
-            batch.written().filter_map(|namespace| watched.get(namespace)).for_each(|sender| advance(sender, version));
+            batch.written().filter_map(|namespace| watched.get(namespace)).for_each(|sender| sender.notify(version));
         }
     }
 
     /// Notifies all watchers, for engines that cannot tell which namespace a commit wrote to.
-    pub fn tell_all(&self, version: Version) {
-        self.watched.lock().values().for_each(|sender| advance(sender, version));
+    pub fn notify_all(&self, version: Version) {
+        self.watched.lock().values().for_each(|sender| sender.notify(version));
+    }
+
+    /// Adds a watch of a namespace in a store that other processes write to. The `watch` of an engine calls it. `look` notifies the
+    /// watchers of what it finds. It is called before this returns, so that the watch reports only what a later read may not show, and from
+    /// then on every `pause` while somebody watches, until the store is dropped.
+    ///
+    /// # Errors
+    /// Those of the first `look`.
+    pub async fn watch_by_polling<S, F>(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+        store: &Arc<S>,
+        pause: Duration,
+        look: impl Fn(Arc<S>) -> F + Send + Sync + 'static,
+    ) -> Result<Watch>
+    where
+        S: Send + Sync + 'static,
+        F: Future<Output = Result<()>> + Send,
+    {
+        let watch = self.watch(namespace);
+        look(store.clone()).await?;
+        let watch = watch.caught_up();
+        let store = Arc::downgrade(store);
+        self.poll(pause, move || {
+            let looking = store.upgrade().map(&look);
+            async move {
+                match looking {
+                    Some(looking) => looking.await.map(|()| true),
+                    None => Ok(false),
+                }
+            }
+        });
+        Ok(watch)
     }
 
     /// Calls `look` every `pause` while somebody watches. `look` notifies the watchers of what it finds, and returns
@@ -179,11 +290,6 @@ impl Watches {
     }
 }
 
-/// Raises the announced version to `version`; an older one is ignored.
-fn advance(sender: &watch::Sender<u64>, version: Version) {
-    sender.send_if_modified(|newest| raise(newest, version));
-}
-
 /// Raises `newest` to `version` if that is newer, and returns whether it was.
 fn raise(newest: &mut u64, version: Version) -> bool {
     let is_newer = version.number() > *newest;
@@ -202,7 +308,7 @@ impl Polled {
     /// new watch, or the mark is cleared before the new watch asks for polling.
     fn is_wanted(&mut self) -> bool {
         let watched = self.watches.watched.lock();
-        let is_wanted = watched.values().any(|sender| sender.receiver_count() > 0);
+        let is_wanted = watched.values().any(WatchSender::is_watched);
         if !is_wanted {
             self.is_over = true;
             self.watches.is_polled.store(false, Ordering::Release);
@@ -216,7 +322,7 @@ impl Drop for Polled {
         if !self.is_over {
             self.watches.is_polled.store(false, Ordering::Release);
             // The runtime ended. Wake watchers in other runtimes, so that their next wait restarts polling.
-            self.watches.watched.lock().values().for_each(|sender| sender.send_modify(|_| {}));
+            self.watches.watched.lock().values().for_each(|sender| sender.newest.send_modify(|_| {}));
         }
     }
 }
@@ -241,7 +347,7 @@ mod tests {
                 let (weak, newest) = (weak.clone(), newest.clone());
                 async move {
                     let Some(watches) = weak.upgrade() else { return Ok(false) };
-                    watches.tell(&Namespace::parse("a").expect("a legal namespace"), Version::new(newest.load(Ordering::SeqCst)));
+                    watches.notify(&Namespace::parse("a").expect("a legal namespace"), Version::new(newest.load(Ordering::SeqCst)));
                     Ok(true)
                 }
             });
@@ -262,19 +368,19 @@ mod tests {
         let (watches, [a, b]) = (Arc::<Watches>::default(), ["a", "b"].map(|name| Namespace::parse(name).expect("a legal namespace")));
         let mut watch = watches.watch(&a);
         let late = watches.watch(&b);
-        watches.tell_since(&b, Version::new(7), Version::new(9));
+        watches.notify_since(&b, Version::new(7), Version::new(9));
         let mut late = late.caught_up();
-        watches.tell_since(&a, Version::new(8), Version::new(9));
+        watches.notify_since(&a, Version::new(8), Version::new(9));
         assert_eq!(watch.changed().await.expect("it is open"), Version::new(9));
         // A change is announced once, even when an earlier poll finishes late or its commit failed.
         for (since, version) in [(8, 12), (10, 9), (3, 5)] {
-            watches.tell_since(&a, Version::new(since), Version::new(version));
+            watches.notify_since(&a, Version::new(since), Version::new(version));
             assert!(!watch.announced.has_changed().expect("it is open"), "{since} {version}");
         }
-        watches.tell_since(&a, Version::new(10), Version::new(10));
+        watches.notify_since(&a, Version::new(10), Version::new(10));
         assert_eq!(watch.changed().await.expect("it is open"), Version::new(10));
         assert!(!late.announced.has_changed().expect("it is open"));
-        watches.tell_since(&b, Version::new(10), Version::new(10));
+        watches.notify_since(&b, Version::new(10), Version::new(10));
         assert_eq!(late.changed().await.expect("it is open"), Version::new(10));
     }
 }

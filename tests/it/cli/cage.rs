@@ -6,7 +6,7 @@ use std::path::Path;
 
 const HOST: &str = "[routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"/\"\n";
 
-/// Regression: the file that was found mounted the host for the next command.
+/// Regression: a configuration file that lay in the working directory could mount the whole host.
 #[test]
 fn untrusted_configuration_is_reported_and_not_used() {
     let home = Home::new();

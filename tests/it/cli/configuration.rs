@@ -19,9 +19,9 @@ fn every_command_reports_configuration_faults_with_line_and_column() {
 #[test]
 fn check_accepts_a_valid_configuration() {
     let home = Home::new();
-    assert_eq!(home.ok(&["config", "check"]), "no configuration file; what is built in holds\n");
+    assert_eq!(home.ok(&["config", "check"]), "no configuration file; using built-in defaults\n");
     let file = home.put("one.toml", "[scope]\nuser = \"ada\"\n");
-    assert!(home.ok(&["config", "check", file.to_str().unwrap()]).ends_with("one.toml is sound\n"));
+    assert!(home.ok(&["config", "check", file.to_str().unwrap()]).ends_with("one.toml is valid\n"));
     home.run(&["config", "check", "missing.toml"], 3);
 }
 
@@ -162,7 +162,7 @@ fn configured_layers_apply_to_the_tree() {
     assert!(home.error(&["append", "/memories/a", "901"], 5).contains("10"), "over the quota");
     let told = home.error(&["write", "/workspace/fixed/a", "two"], 5);
     assert!(told.contains("rule 2 (`/workspace/fixed`) forbids `write` of `/workspace/fixed/a`"), "{told}");
-    assert!(home.error(&["cat", "/workspace/asked"], 5).contains("needs approval and there is no one to give it"));
+    assert!(home.error(&["cat", "/workspace/asked"], 5).contains("needs approval and nobody is here to give it"));
     home.run(&["cat", "/workspace/.env"], 3);
     assert!(!home.ok(&["find", "/workspace"]).contains(".env"));
     let audit = std::fs::read_to_string(home.work().join("audit.jsonl")).unwrap();
@@ -213,7 +213,7 @@ fn write_to_a_volatile_store_warns() {
     let written = home.run(&["write", "/memories/a", "x"], 0);
     assert!(String::from_utf8_lossy(&written.get_output().stderr).contains("the store `default` is in memory"));
     let checked = home.json(&["--json", "config", "check"]);
-    assert!(checked["warnings"][0].as_str().unwrap().contains("keeps nothing"));
+    assert!(checked["warnings"][0].as_str().unwrap().contains("content is lost"));
 }
 
 #[test]

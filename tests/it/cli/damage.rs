@@ -1,4 +1,4 @@
-//! Unreadable rows of a store: reported by name, never taken for absent, and repaired with the usual commands.
+//! Unreadable rows of a store: reported by name, never treated as absent, and repaired with the usual commands.
 
 use super::Home;
 
@@ -31,14 +31,14 @@ fn damaged_row_does_not_hide_the_others() {
     ] {
         let (stdout, stderr) = failing(&home, args);
         assert_eq!(stdout, found, "{args:?}");
-        assert!(stderr.contains("`/memories/d/b.md`: what is stored of this file cannot be read"), "{args:?}: {stderr}");
+        assert!(stderr.contains("`/memories/d/b.md`: the stored record of this file cannot be read"), "{args:?}: {stderr}");
     }
     assert!(home.error(&["cat", "/memories/d/b.md"], 6).contains("/memories/d/b.md"));
     assert_eq!(home.ok(&["cat", "/memories/d/c.md"]), "todo: tea\n");
 }
 
 #[test]
-fn damaged_row_is_never_taken_for_absent() {
+fn damaged_row_is_never_treated_as_absent() {
     let home = with_a_bad_row();
     home.run(&["write", "--new", "/memories/d/b.md", "x"], 4);
     home.run(&["append", "/memories/d/b.md", "x"], 6);
@@ -59,7 +59,7 @@ fn doctor_names_damaged_rows_and_commands_repair_them() {
     home.ok(&["store", "put", NAMESPACE, "not/a/path", "x"]);
     home.ok(&["store", "put", NAMESPACE, "orphan%01file", "x"]);
     let report = failing(&home, &["doctor"]).0;
-    for fault in ["`/memories/d/b.md`: what is stored", "the row `not/a/path` is no file", "files lie beneath `/memories/orphan`"] {
+    for fault in ["`/memories/d/b.md`: the stored record", "the row `not/a/path` is not a file", "files lie beneath `/memories/orphan`"] {
         assert!(report.contains(fault), "{fault}: {report}");
     }
     let (listed, told) = failing(&home, &["ls", "/memories"]);

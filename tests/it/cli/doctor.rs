@@ -10,7 +10,7 @@ fn doctor_passes_on_a_fresh_home() {
     for check in ["configuration", "data directory", "store default", "thread saves", "route /", "route /memories", "route /workspace"] {
         assert!(report.contains(check), "{report}");
     }
-    assert!(report.contains("store default: sqlite:treehold.db: SQLite 3.") && report.contains("schema 3, up to date; "), "{report}");
+    assert!(report.contains("store default: sqlite:treehold.db: SQLite 3.") && report.contains("schema 4, up to date; "), "{report}");
     home.ok(&["write", "/a", "one"]);
     assert!(home.ok(&["doctor", "--repair"]).contains("0 unfinished writes removed"));
 }
@@ -33,7 +33,7 @@ fn doctor_warns_of_a_data_directory_open_to_others() {
     use std::os::unix::fs::PermissionsExt;
     let home = Home::new();
     home.ok(&["write", "/a", "one"]);
-    assert_eq!(std::fs::metadata(home.data()).unwrap().permissions().mode() & 0o777, 0o700, "made for its owner alone");
+    assert_eq!(std::fs::metadata(home.data()).unwrap().permissions().mode() & 0o777, 0o700, "only the owner may open the directory");
     std::fs::set_permissions(home.data(), std::fs::Permissions::from_mode(0o755)).unwrap();
     assert!(home.ok(&["doctor"]).contains("warn  data directory"));
 }
@@ -57,5 +57,5 @@ fn doctor_locates_a_damaged_database() {
     let report = String::from_utf8_lossy(&report.get_output().stdout).into_owned();
     assert!(!report.contains("{data}"), "{report}");
     assert_eq!(report.matches(file.to_str().unwrap()).count(), 1, "the cause is reported once: {report}");
-    assert_eq!(report.matches("it stands on the store `default`, which failed").count(), 3, "{report}");
+    assert_eq!(report.matches("it depends on the store `default`, which failed").count(), 3, "{report}");
 }

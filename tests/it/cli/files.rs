@@ -235,7 +235,7 @@ fn head_of_several_files_prints_their_names() {
 fn limit_of_zero_is_refused() {
     let home = Home::new();
     for args in [&["ls", "--limit", "0"][..], &["glob", "*", "--limit", "0"], &["grep", "x", "--limit", "0"], &["find", "--limit", "0"]] {
-        assert!(home.error(args, 2).contains("name at least 1"), "{args:?}");
+        assert!(home.error(args, 2).contains("must be at least 1"), "{args:?}");
     }
 }
 
@@ -265,7 +265,7 @@ fn target_that_is_a_directory_suggests_a_path_within() {
         home.ok(&["mkdir", directory]);
         for verb in ["cp", "mv"] {
             let told = home.error(&[verb, "-f", "/a.md", directory], 4);
-            assert!(told.contains(&format!("write `{directory}/` to put it in there")), "{told}");
+            assert!(told.contains(&format!("write `{directory}/` to put it into the directory")), "{told}");
         }
         home.ok(&["cp", "/a.md", &format!("{directory}/")]);
         assert_eq!(home.ok(&["cat", &format!("{directory}/a.md")]), "one");

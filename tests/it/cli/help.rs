@@ -20,6 +20,7 @@ fn help_of_every_command_matches_snapshot() {
         "serve",
         "checkpoint",
         "thread",
+        "session",
         "overlay",
         "store",
         "config",
@@ -33,6 +34,9 @@ fn help_of_every_command_matches_snapshot() {
     }
     for command in ["fork", "merge", "copy"] {
         insta::assert_snapshot!(format!("help_thread_{command}"), local_part(&home.ok(&["thread", command, "--help"])));
+    }
+    for command in ["ls", "show", "messages", "turns", "compact", "export", "import", "rm"] {
+        insta::assert_snapshot!(format!("help_session_{command}"), local_part(&home.ok(&["session", command, "--help"])));
     }
     for command in ["diff", "apply", "discard"] {
         insta::assert_snapshot!(format!("help_overlay_{command}"), local_part(&home.ok(&["overlay", command, "--help"])));
@@ -54,7 +58,7 @@ fn completions_and_manual_pages_are_generated() {
         assert!(home.ok(&["completions", shell]).contains("treehold"));
     }
     assert!(home.ok(&["man"]).starts_with(".ie"));
-    assert!(home.ok(&["man", "config", "show"]).contains("Print every setting that holds"));
+    assert!(home.ok(&["man", "config", "show"]).contains("Print every effective setting"));
     home.run(&["man", "fly"], 3);
     assert!(home.ok(&["--version"]).starts_with("treehold "));
 }

@@ -56,7 +56,7 @@ fn checkpoint_can_be_named_in_every_documented_way() {
             assert_eq!(shown(name), ids[index], "{name}");
         }
     }
-    assert!(home.error(&["checkpoint", "show", &ids[0][..5]], 4).contains("write more of it"));
+    assert!(home.error(&["checkpoint", "show", &ids[0][..5]], 4).contains("write more of the id"));
     assert!(home.error(&["checkpoint", "show", "~3"], 3).contains("has no checkpoint `~3`"));
     assert!(home.error(&["checkpoint", "show", "after"], 3).contains("`treehold checkpoint ls`"));
     assert!(home.error(&["checkpoint", "show", "~x"], 2).contains("how far back"));
@@ -111,7 +111,7 @@ fn checkpoint_diff_lists_changed_files() {
     assert_eq!(home.ok(&["checkpoint", "diff", "before"]), lines);
     assert_eq!(home.ok(&["checkpoint", "diff", "before", "/docs/a.md"]), "added    /docs/a.md\n");
     assert_eq!(home.ok(&["checkpoint", "diff", "before", "~1", "/docs/a.md"]), "added    /docs/a.md\n");
-    assert_eq!(home.ok(&["checkpoint", "diff", "/plan.md"]), "removed  /plan.md\n", "a path alone is no checkpoint");
+    assert_eq!(home.ok(&["checkpoint", "diff", "/plan.md"]), "removed  /plan.md\n", "a path does not name a checkpoint");
     let patch = home.ok(&["checkpoint", "diff", "before", "--patch"]);
     let expected = "added    /docs/\n--- /dev/null\n+++ /docs/a.md\n@@ -0,0 +1 @@\n+a\nbinary file /docs/b.bin differs (3 bytes)\n\
                     --- /plan.md\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-1. ask\n-2. answer\n";
@@ -260,7 +260,7 @@ fn reading_commands_accept_a_past_checkpoint() {
     home.ok(&["ls", "--at", "before"]);
     assert_eq!(home.json(&["--json", "checkpoint", "ls"]), list, "reading the past changes nothing");
     home.put("treehold.toml", "[routes.\"/\"]\ntype = \"filesystem\"\nroot = \".\"\n");
-    assert!(home.error(&["ls", "--at", "before"], 2).contains("no route leads to the state"));
+    assert!(home.error(&["ls", "--at", "before"], 2).contains("no route mounts the thread's state"));
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn checkpoints_by_concurrent_processes_are_all_kept() {
     assert!(listed.is_sorted_by(|newer, older| newer > older));
 }
 
-/// A command found the checkpoint of a name, and said it was not there when it was pruned before the command used it.
+/// Regression: a command resolved a name to a checkpoint, and reported it as missing when it was pruned before its use.
 #[test]
 fn command_on_a_checkpoint_by_name_works_beside_prunes() {
     let home = Home::new();

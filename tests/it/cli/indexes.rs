@@ -10,7 +10,7 @@ fn statuses(home: &Home) -> Vec<serde_json::Value> {
 }
 
 fn status(home: &Home) -> serde_json::Value {
-    let [status] = &statuses(home)[..] else { panic!("not one index") };
+    let [status] = &statuses(home)[..] else { panic!("there is not exactly one index") };
     status.clone()
 }
 
@@ -51,13 +51,13 @@ fn index_is_built_for_existing_files() {
     home.ok(&["store", "index", "/memories"]);
     assert_eq!(status(&home)["is_complete"], true);
     assert_eq!(home.ok(&["grep", "-l", "number 3", "/memories"]), "/memories/3.md\n");
-    // A missing place in the index is reported, and rebuilt.
+    // A row that is missing from the index is reported, and rebuilt.
     let namespace = "_treehold/indexes/default/memories";
     home.ok(&["store", "rm", namespace, "a5.md"]);
     let told = home.ok(&["store", "index", "/memories", "--rebuild"]);
     assert!(told.starts_with("trigram index, complete: 6 files in "), "{told}");
     let refused = home.error(&["store", "index", "/"], 3);
-    assert!(refused.contains("`/` is no route to rows of a store; `/memories` is the only one"), "{refused}");
+    assert!(refused.contains("`/` is not a store route; `/memories` is the only one"), "{refused}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Killed plays: every call that was answered is found again.
+//! Killed runs of `treehold run`: every call that was answered is found again.
 
 use super::{Home, binary};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
-/// Starts a play of one thread that reads its calls from standard input.
+/// Starts a run on one thread that reads its calls from standard input.
 fn play(home: &Home, thread: &str) -> Child {
     let mut command = Command::new(binary());
     command.args(["--jsonl", "--thread", thread, "run", "-"]).current_dir(home.work());
@@ -20,7 +20,7 @@ fn content(thread: &str, number: usize) -> String {
     format!("{thread} {number}\n").repeat(1 + number % 50)
 }
 
-/// Sends calls from `first` on, and kills the play after some answers. Returns how many calls were answered.
+/// Sends calls from `first` on, and kills the run after some answers. Returns how many calls were answered.
 fn killed(mut child: Child, thread: &str, first: usize, answers: usize) -> usize {
     let mut stdin = child.stdin.take().unwrap();
     let of_thread = thread.to_owned();
@@ -28,7 +28,7 @@ fn killed(mut child: Child, thread: &str, first: usize, answers: usize) -> usize
         for number in first.. {
             let arguments = serde_json::json!({"path": path(number), "content": content(&of_thread, number)});
             let call = serde_json::json!({"tool": "write_file", "args": arguments});
-            // Writing fails once the play was killed.
+            // Writing fails once the run was killed.
             if writeln!(stdin, "{call}").is_err() {
                 return;
             }
@@ -50,7 +50,7 @@ fn killed(mut child: Child, thread: &str, first: usize, answers: usize) -> usize
 }
 
 #[test]
-fn answered_calls_of_two_killed_plays_are_kept() {
+fn answered_calls_of_two_killed_runs_are_kept() {
     let home = Home::new();
     let mut next = [0; 2];
     for round in 0..5_usize {
@@ -70,7 +70,7 @@ fn answered_calls_of_two_killed_plays_are_kept() {
             let (thread, answered) = (threads[index], reader.join().unwrap());
             assert!(answered > 0);
             let acknowledged = next[index] + answered;
-            // Each file has the newest answered write, or the one in progress when the play was killed.
+            // Each file has the newest answered write, or the one in progress when the run was killed.
             let newest =
                 |end: usize, file: usize| (0..end).rev().find(|number| path(*number) == path(file)).map(|number| content(thread, number));
             for file in acknowledged.saturating_sub(12)..acknowledged {

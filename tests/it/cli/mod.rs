@@ -15,11 +15,14 @@ mod indexes;
 mod killed;
 mod memory;
 mod merge;
+#[cfg(unix)]
+mod mirror;
 mod overlay;
 mod processes;
 mod recall;
 mod run;
 mod search;
+mod sessions;
 mod stores;
 #[cfg(unix)]
 mod terminal;
@@ -73,7 +76,7 @@ impl Home {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.args(args).current_dir(self.work()).env("TREEHOLD_DATA", self.data()).env("HOME", self.root.path());
-        for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
+        for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT", "SESSION"] {
             command.env_remove(format!("TREEHOLD_{name}"));
         }
         for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "XDG_DATA_HOME", "RUST_BACKTRACE"] {
@@ -102,6 +105,13 @@ impl Home {
 
     fn with_stdin(&self, args: &[&str], stdin: &[u8]) -> Assert {
         self.command(args).write_stdin(stdin).assert()
+    }
+
+    /// Runs a command with some input that must exit with a code. Returns its standard error.
+    fn error_with_stdin(&self, args: &[&str], stdin: &[u8], code: i32) -> String {
+        let assert = self.with_stdin(args, stdin).code(code);
+        assert!(assert.get_output().stdout.is_empty(), "data and an error: {:?}", assert.get_output());
+        String::from_utf8(assert.get_output().stderr.clone()).unwrap()
     }
 
     /// Runs a command that prints one JSON value.

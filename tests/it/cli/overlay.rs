@@ -39,7 +39,7 @@ fn overlay_changes_reach_the_host_only_by_apply() {
     let home = project();
     let before = files(&home);
     home.run(&["overlay", "diff"], 1).stdout("");
-    assert!(String::from_utf8_lossy(&home.run(&["overlay", "apply"], 1).get_output().stderr).contains("nothing was changed"));
+    assert!(String::from_utf8_lossy(&home.run(&["overlay", "apply"], 1).get_output().stderr).contains("there is nothing to apply"));
     work(&home);
     assert_eq!(files(&home), before, "the directory is untouched");
     assert_eq!(home.ok(&["cat", "/workspace/src/main.rs"]), "fn main() { run() }\n", "another process sees the changes");
@@ -99,7 +99,7 @@ fn discard_asks_before_dropping_everything() {
     let home = project();
     let before = files(&home);
     work(&home);
-    assert!(home.error(&["overlay", "discard"], 2).contains("this drops 3 changes for good; add `--yes`, or name paths"));
+    assert!(home.error(&["overlay", "discard"], 2).contains("this discards 3 changes permanently; add `--yes`, or name paths"));
     assert!(home.error(&["overlay", "discard", "/workspace"], 2).contains("`--yes`"));
     home.ok(&["overlay", "discard", "/workspace/src/old.rs"]);
     assert_eq!(home.ok(&["cat", "/workspace/src/old.rs"]), "old\n");
@@ -128,7 +128,7 @@ fn paths_outside_every_overlay_are_refused() {
     assert!(home.error(&["overlay", "diff"], 2).contains("no route is an overlay"));
     let home = project();
     home.ok(&["write", "/plain.md", "x"]);
-    assert!(home.error(&["overlay", "diff", "/plain.md"], 2).contains("lies in no overlay; there is one at `/workspace`"));
+    assert!(home.error(&["overlay", "diff", "/plain.md"], 2).contains("is not in an overlay; there is one at `/workspace`"));
     home.run(&["overlay", "diff", "/"], 1);
 }
 

@@ -1,4 +1,4 @@
-//! `run`: playing transcripts and printing the answers as a model sees them.
+//! `run`: executing transcripts and printing the answers as a model sees them.
 
 use super::Home;
 use std::path::{Path, PathBuf};

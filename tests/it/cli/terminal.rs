@@ -1,6 +1,8 @@
 //! Control sequences in stored text must not reach a terminal.
 
 use super::Home;
+use super::sessions::document;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
@@ -8,6 +10,9 @@ use std::process::{Command, Stdio};
 
 /// Dangerous stored text: C0 with a title sequence, colours, DEL, C1 as UTF-8, and a bidirectional override.
 const HOSTILE: &str = "a\u{1b}]0;owned\u{7}b\u{1b}[31mc\u{7f}d\u{9b}2Je\u{202e}f\rg";
+
+/// A session whose id reorders text.
+const SESSION: &str = "s\u{202e}";
 
 /// A home where every text is hostile.
 fn hostile() -> Home {
@@ -29,6 +34,15 @@ fn hostile() -> Home {
     home.with_stdin(&["write", "/a.md", "-", "--thread", "other"], format!("theirs {HOSTILE}\n").as_bytes()).success();
     home.with_stdin(&["store", "put", "rows", "key"], HOSTILE.as_bytes()).success();
     home.ok(&["token", "create", "--label", HOSTILE]);
+    let call = json!({"type": "toolCall", "id": HOSTILE, "name": HOSTILE, "arguments": {"path": HOSTILE}});
+    let messages = [
+        json!({"role": "user", "content": format!("{HOSTILE}\nforged"), "timestamp": 1}),
+        json!({"role": "assistant", "content": [{"type": "text", "text": HOSTILE}, {"type": HOSTILE}, call], "timestamp": 1}),
+        json!({"role": "toolResult", "toolCallId": HOSTILE, "content": HOSTILE, "timestamp": 1}),
+    ];
+    let messages = [&messages[..], &[0; 6].map(|_| messages[0].clone())].concat();
+    let session = document("default", "default", SESSION, &format!("{HOSTILE}\nforged"), &messages);
+    home.with_stdin(&["session", "import"], session.as_bytes()).success();
     home
 }
 
@@ -98,6 +112,7 @@ const SHOWING: &[&[&str]] = &[
     &["cp", "/none\u{202e}", "/x"],
     &["mkdir", "/a.md/\u{202e}"],
     &["timeline"],
+    &["watch", "--after", "0", "--limit", "5"],
     &["run", "-"],
     &["checkpoint", "create", "--label", "again\u{1b}[31m"],
     &["checkpoint", "ls"],
@@ -130,6 +145,15 @@ const SHOWING: &[&[&str]] = &[
     &["store", "snapshot", "snapshot\u{1b}[31m"],
     &["store", "copy", "default", "none\u{1b}[31m"],
     &["store", "index", "/memories", "--status"],
+    &["mirror", "/", "mirrored\u{1b}[31m", "--once"],
+    &["session", "ls"],
+    &["session", "show", SESSION],
+    &["session", "messages", SESSION],
+    &["session", "turns", SESSION],
+    &["session", "compact", SESSION, "--plan"],
+    &["session", "export", SESSION],
+    &["session", "import", "none\u{1b}[31m"],
+    &["session", "rm", "none\u{202e}"],
     &["token", "ls"],
     &["token", "revoke", "none\u{1b}[31m"],
     &["token", "create", "--label", "x\u{1b}[31m"],
@@ -144,7 +168,7 @@ const SHOWING: &[&[&str]] = &[
 ];
 
 /// Commands that serve a protocol or wait, and one that prints a shell script.
-const OTHERS: &[&str] = &["watch", "mcp", "serve", "completions"];
+const OTHERS: &[&str] = &["mcp", "serve", "completions"];
 
 #[test]
 fn control_sequences_of_stored_text_never_reach_a_terminal() {
@@ -172,13 +196,13 @@ fn control_sequences_of_stored_text_never_reach_a_terminal() {
     for args in [&["ls", "/"][..], &["grep", "needle", "/"], &["thread", "merge", "other"], &["diff", "/a.md", "/b.md"]] {
         let args: Vec<&str> = args.iter().copied().chain(["--color", "always"]).collect();
         let shown = on_terminal(&home, &args, b"");
-        // The text contains a colour of its own, so count the command's codes by their ends.
+        // The text contains a colour code itself, so count the command's colours by their reset codes.
         assert_eq!(obeyed(&shown, &own), None, "{args:?}");
         assert!(!String::from_utf8_lossy(&shown).contains("b\u{1b}[31mc"), "{args:?}");
     }
 }
 
-/// Names and notes that begin a line of their own where they are printed as they are.
+/// Names and notes that would start a new line if printed verbatim.
 #[test]
 fn stored_names_and_notes_begin_no_line_of_their_own() {
     let home = hostile();
@@ -207,7 +231,7 @@ fn assert_no_line(output: &[u8], start: &str, args: &[&str]) {
 }
 
 #[test]
-fn usage_errors_and_help_take_the_colors_that_are_asked_for() {
+fn usage_errors_and_help_use_the_requested_colors() {
     let home = Home::new();
     for args in [&["no-such-command"][..], &["ls", "--no-such-option"], &["--help"], &["ls", "--limit", "x"]] {
         for (color, is_colored) in [(&["--color", "never"][..], false), (&["--color=never"], false), (&["--color", "always"], true)] {

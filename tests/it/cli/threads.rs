@@ -3,7 +3,7 @@
 use super::Home;
 
 #[test]
-fn state_lasts_within_its_thread_only() {
+fn state_is_visible_only_in_its_own_thread() {
     let home = Home::new();
     home.ok(&["write", "/plan.md", "mine"]);
     home.ok(&["--thread", "t2", "write", "/plan.md", "other"]);
@@ -14,7 +14,7 @@ fn state_lasts_within_its_thread_only() {
     home.run(&["--tenant", "acme", "cat", "/plan.md"], 3);
     let by_environment = home.command(&["cat", "/plan.md"]).env("TREEHOLD_THREAD", "t2").assert();
     by_environment.code(0).stdout("other");
-    assert_eq!(home.ok(&["--agent", "coder", "cat", "/plan.md"]), "mine", "a thread is not an agent's");
+    assert_eq!(home.ok(&["--agent", "coder", "cat", "/plan.md"]), "mine", "agents of one user share a thread");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn unreadable_thread_is_an_error() {
     home.ok(&["store", "rm", "_treehold/threads/heads/default/default", "default"]);
     home.with_stdin(&["store", "put", "_treehold/threads/heads/default/default", "default"], b"\x01damaged").code(0);
     for args in [&["cat", "/a"][..], &["ls", "/"], &["write", "/b", "two"]] {
-        assert!(home.error(args, 6).contains("cannot be read back"));
+        assert!(home.error(args, 6).contains("cannot be read"));
     }
     assert_eq!(home.ok(&["store", "get", "_treehold/threads/heads/default/default", "default"]), "\u{1}damaged", "left as it is");
     home.ok(&["write", "/memories/b", "the other tiers are there"]);

@@ -47,7 +47,7 @@ fn timeline_without_saved_events_says_how_to_save_them() {
     home.ok(&["write", "/a", "x"]);
     assert!(home.error(&["timeline"], 2).contains("set `save = true` under `[events]`"));
     home.put("treehold.toml", "[events]\nkeep = \"soon\"\n");
-    assert!(home.error(&["timeline"], 2).contains("`soon` is no time to keep events for"));
+    assert!(home.error(&["timeline"], 2).contains("`soon` is not a duration to keep events for"));
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use super::*;
 
 #[tokio::test]
-async fn a_file_is_moved_and_copied() {
+async fn file_is_moved_and_copied_between_mounts() {
     let tree = filled(&["/m"], &["/f", "/m/taken"]).await;
     let moved = tree.rename("/f", "/m/d/f").await.unwrap();
     assert_eq!((moved.path.as_str(), moved.created, moved.size_bytes, moved.entries), ("/m/d/f", true, 7, 1));
-    assert_eq!(moved.version, tree.stat(&path("/m/d/f")).await.unwrap().version);
+    assert_eq!(moved.version, tree.stat(&path("/m/d/f"), &StatOptions::new()).await.unwrap().version);
     assert_eq!(globbed(&tree, "**").await, ["/m/d/f", "/m/taken"]);
     let copied = tree.copy("/m/d/f", "/f").await.unwrap();
     assert_eq!((copied.operation, copied.path.as_str()), (treehold::ops::OpKind::Copy, "/f"));
@@ -32,7 +32,7 @@ async fn a_file_is_moved_and_copied() {
 }
 
 #[tokio::test]
-async fn a_directory_is_moved_with_all_it_holds() {
+async fn directory_is_moved_with_its_contents_between_mounts() {
     let tree = filled(&["/m"], &["/d/a", "/d/e/b", "/d/.hidden"]).await;
     tree.create_dir("/d/empty").await.unwrap();
     let moved = tree.rename("/d", "/m/x/d").await.unwrap();
@@ -46,9 +46,9 @@ async fn a_directory_is_moved_with_all_it_holds() {
     assert_eq!(tree.apply_one(over).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
 }
 
-/// A copy of a directory with mounts in it is of what the caller sees.
+/// A copy of a directory with mounts contains what the caller sees.
 #[tokio::test]
-async fn a_copy_crosses_the_mounts_in_its_source() {
+async fn copy_includes_mounts_within_its_source() {
     let default = state();
     fill(&default, &["/a/b/hidden", "/a/x"]).await;
     let tree = built(CompositeBackend::builder(default), &["/a/b", "/a/v/w"]);
@@ -60,7 +60,7 @@ async fn a_copy_crosses_the_mounts_in_its_source() {
 }
 
 #[tokio::test]
-async fn what_a_mount_cannot_take_or_give_is_left_as_it_is() {
+async fn refused_move_between_mounts_keeps_the_source() {
     let read_only: Arc<dyn Backend> = Arc::new(Layered::new(ReadOnly::new(), StateBackend::new()));
     let tree = CompositeBackend::builder(state()).route("/ro", read_only).unwrap().with_transfer_bytes_max(4);
     let tree = built(tree, &["/m"]);
@@ -79,7 +79,7 @@ async fn what_a_mount_cannot_take_or_give_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_path_that_would_be_too_long_is_refused_before_anything_is_made() {
+async fn overlong_target_path_is_refused_before_any_write() {
     let tree = filled(&["/m"], &["/d/a"]).await;
     let fits = format!("/m{}/abcde", "/abcdefgh".repeat(454));
     assert_eq!(tree.copy("/d", &fits).await.unwrap().entries, 2);
@@ -88,8 +88,8 @@ async fn a_path_that_would_be_too_long_is_refused_before_anything_is_made() {
     assert!(!tree.exists(&format!("{fits}fg")).await.unwrap());
 }
 
-/// Moves a directory of two files between mounts whose calls all meet the fault. Returns how it ended, the files that are
-/// there afterwards, and whether the fault struck.
+/// Moves a directory of two files between two mounts under a fault. Returns the outcome, the files that exist
+/// afterwards, and whether the fault occurred.
 async fn moved_under(fault: Fault) -> (Result<()>, Vec<String>, bool) {
     let both = Arc::new(filled(&["/a", "/b"], &["/a/d/f", "/a/d/g"]).await);
     let faulty = Arc::new(Layered::new(fault, both.clone()));
@@ -100,7 +100,7 @@ async fn moved_under(fault: Fault) -> (Result<()>, Vec<String>, bool) {
 }
 
 #[tokio::test]
-async fn a_fault_leaves_both_never_neither() {
+async fn fault_during_a_move_leaves_source_or_target_whole() {
     for after_effect in [false, true] {
         let mut errors = 0;
         for n in 0.. {
@@ -114,7 +114,7 @@ async fn a_fault_leaves_both_never_neither() {
             let target_is_whole = files.ends_with(&["/b/d/f".to_owned(), "/b/d/g".to_owned()]);
             assert!(source_is_whole || target_is_whole, "call {n}: {files:?}");
             match moved {
-                // The answer that was lost said that nothing is at the target.
+                // The lost answer said that the target is absent.
                 Ok(()) => assert!(after_effect && !source_is_whole && target_is_whole, "call {n}: {files:?}"),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "call {n}");
@@ -127,9 +127,9 @@ async fn a_fault_leaves_both_never_neither() {
     }
 }
 
-/// The error of a step was handed on as it was, and said of the whole move what held for the step.
+/// Regression: the error of a step was returned unchanged, so it claimed for the whole move what held only for that step.
 #[tokio::test]
-async fn an_error_after_the_first_write_does_not_claim_to_be_without_effect() {
+async fn error_after_the_first_write_reports_a_possible_effect() {
     let mut after = 0;
     for n in 0.. {
         let (moved, files, struck) = moved_under(Fault::nth(n).stated()).await;
@@ -143,8 +143,8 @@ async fn an_error_after_the_first_write_does_not_claim_to_be_without_effect() {
     }
     assert!(after >= 4, "the sweep met only {after} calls after a write");
     let (moved, ..) = moved_under(Fault::nth(1)).await;
-    assert!(moved.unwrap_err().is_without_effect(), "looking at both ends changes nothing");
-    // A refusal late on the way, of a kind that comes before any effect elsewhere.
+    assert!(moved.unwrap_err().is_without_effect(), "checking both ends changes nothing");
+    // A late refusal, of a kind that elsewhere precedes any effect.
     let source = state();
     fill(&source, &["/d/f"]).await;
     source.write("/d/g", "longer than that").await.unwrap();
@@ -154,7 +154,7 @@ async fn an_error_after_the_first_write_does_not_claim_to_be_without_effect() {
     assert_eq!(tree.rename("/d/g", "/m/g").await.map(drop).map_err(|error| error.may_have_effect()), Err(false));
 }
 
-/// Changes the source after it was read, by the first write anywhere else.
+/// Changes the source after it was read, at the first write elsewhere.
 #[derive(Debug)]
 struct Meddler {
     source: Arc<dyn Backend>,
@@ -178,7 +178,7 @@ impl Layer for Meddler {
 }
 
 #[tokio::test]
-async fn a_change_meanwhile_is_not_lost() {
+async fn change_made_during_a_move_is_not_lost() {
     let changes = [
         (Change::Append { path: path("/d/f"), content: "more".into() }, "needle\nmore"),
         (Change::Append { path: path("/d/new"), content: "new".into() }, "needle\n"),

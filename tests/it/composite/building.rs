@@ -1,9 +1,9 @@
-//! What a composite is built of, and what is refused.
+//! Building composites: valid and invalid mounts.
 
 use super::*;
 
 #[test]
-fn prefixes_that_are_none_are_refused() {
+fn invalid_prefixes_are_refused() {
     for (prefix, kind, message) in [
         ("memories", ErrorKind::InvalidPath, "`memories` cannot be mounted at: the path is not absolute; start it with `/`"),
         ("", ErrorKind::InvalidPath, "`` cannot be mounted at: the path is empty; name an absolute path such as `/notes.md`"),
@@ -23,7 +23,7 @@ fn prefixes_that_are_none_are_refused() {
 }
 
 #[test]
-fn is_drawn_with_its_mounts() {
+fn display_shows_the_mounts() {
     let tree = CompositeBackend::builder(state()).route("/m", Arc::new(mounted(&["/x"]))).unwrap().route("/a/b/", state()).unwrap();
     let tree = tree.build().unwrap();
     assert_eq!(tree.to_string(), "Composite(State, /a/b => State, /m => Composite(State, /x => State))");
@@ -32,7 +32,7 @@ fn is_drawn_with_its_mounts() {
 }
 
 #[test]
-fn declares_what_holds_in_every_mount() {
+fn capabilities_hold_in_every_mount() {
     let read_only: Arc<dyn Backend> = Arc::new(Layered::new(ReadOnly::new(), StateBackend::new()));
     let tree = CompositeBackend::builder(state()).route("/docs", read_only.clone()).unwrap().build().unwrap();
     assert!(tree.capabilities().writable && tree.capabilities().atomic_batch);

@@ -1,4 +1,4 @@
-//! What becomes of changes.
+//! Changes through a composite.
 
 use super::*;
 
@@ -7,15 +7,15 @@ fn write(at: &str, content: &'static str) -> Change {
 }
 
 #[tokio::test]
-async fn what_mounts_stand_on_is_not_taken_away() {
+async fn mount_points_and_their_parents_cannot_be_deleted_or_moved() {
     let tree = filled(&["/memories", "/a/b"], &["/memories/x", "/a/b/x", "/a/y"]).await;
     for (at, verb, message) in [
-        ("/", "deleted", "`/` is the root and cannot be deleted; name what lies in it"),
-        ("/memories", "deleted", "`/memories` is a mount and cannot be deleted; name what lies in it"),
-        ("/a", "deleted", "`/a` cannot be deleted because `/a/b` is mounted in it; name what lies beside the mount"),
-        ("/", "moved", "`/` is the root and cannot be moved; name what lies in it"),
-        ("/memories", "moved", "`/memories` is a mount and cannot be moved; name what lies in it"),
-        ("/a", "moved", "`/a` cannot be moved because `/a/b` is mounted in it; name what lies beside the mount"),
+        ("/", "deleted", "`/` is the root and cannot be deleted; name a path beneath it"),
+        ("/memories", "deleted", "`/memories` is a mount and cannot be deleted; name a path in it"),
+        ("/a", "deleted", "`/a` cannot be deleted because `/a/b` is mounted in it; name the entries beside the mount"),
+        ("/", "moved", "`/` is the root and cannot be moved; name a path beneath it"),
+        ("/memories", "moved", "`/memories` is a mount and cannot be moved; name a path in it"),
+        ("/a", "moved", "`/a` cannot be moved because `/a/b` is mounted in it; name the entries beside the mount"),
     ] {
         let result = if verb == "deleted" { tree.delete_all(at).await } else { tree.rename(at, "/elsewhere").await };
         let error = refused(result, ErrorKind::InvalidArgument, message);
@@ -25,12 +25,12 @@ async fn what_mounts_stand_on_is_not_taken_away() {
     refused(tree.write("/memories", "x").await, ErrorKind::IsDirectory, "`/memories` is a directory; name a file");
     assert!(!tree.create_dir("/memories").await.unwrap().created);
     assert_eq!(tree.rename("/a/y", "/a").await.unwrap_err().kind(), ErrorKind::AlreadyExists);
-    refused(tree.copy("/", "/c").await, ErrorKind::InvalidArgument, "`/` is the root and cannot be copied; copy what lies in it");
+    refused(tree.copy("/", "/c").await, ErrorKind::InvalidArgument, "`/` is the root and cannot be copied; copy its entries instead");
     refused(tree.copy("/a", "/a/z").await, ErrorKind::InvalidArgument, "`/a` cannot be copied to `/a/z`, which lies in it");
 }
 
 #[tokio::test]
-async fn a_batch_within_one_mount_is_one() {
+async fn batch_within_one_mount_stays_one_batch() {
     let tree = filled(&["/m", "/v/w"], &["/m/x"]).await;
     let edit = |old: &str| Change::Edit { path: path("/m/x"), edits: vec![treehold::ops::Edit::new(old, "pin")], expect: None };
     let error = tree.apply(&[write("/m/y", "1"), edit("absent"), write("/m/z", "2")], &ApplyOptions::new()).await.unwrap_err();
@@ -39,7 +39,7 @@ async fn a_batch_within_one_mount_is_one() {
     let results = tree.apply(&[write("/m/y", "1"), edit("needle"), write("/m/z", "22")], &ApplyOptions::new()).await.unwrap();
     let seen: Vec<(&str, u64)> = results.iter().map(|changed| (changed.path.as_str(), changed.size_bytes)).collect();
     assert_eq!(seen, [("/m/y", 1), ("/m/x", 4), ("/m/z", 2)]);
-    // A directory that is there by the mounts alone is nobody's to make.
+    // A directory that exists only because of mounts cannot be created.
     let make = |at: &str| Change::CreateDir { path: path(at) };
     let results = tree.apply(&[make("/v"), write("/v/x", "1"), make("/v"), write("/v/y", "2")], &ApplyOptions::new()).await.unwrap();
     let seen: Vec<(&str, usize)> = results.iter().map(|changed| (changed.path.as_str(), changed.entries)).collect();
@@ -49,7 +49,7 @@ async fn a_batch_within_one_mount_is_one() {
     assert_eq!(tree.apply(&[], &ApplyOptions::new()).await.unwrap(), []);
 }
 
-/// Notes where the changes of a call lie.
+/// Records the memory address of the changes of a call.
 #[derive(Debug)]
 struct Noted(Arc<AtomicUsize>);
 
@@ -66,7 +66,7 @@ impl Layer for Noted {
 }
 
 #[tokio::test]
-async fn a_batch_of_the_default_is_handed_on_as_it_is() {
+async fn batch_for_the_default_backend_is_passed_on_unchanged() {
     let noted = Arc::new(AtomicUsize::new(0));
     let tree = built(CompositeBackend::builder(Arc::new(Layered::new(Noted(noted.clone()), StateBackend::new()))), &["/m"]);
     let batch = [write("/a", "1"), write("/b", "2")];
@@ -75,7 +75,7 @@ async fn a_batch_of_the_default_is_handed_on_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_batch_over_several_mounts_is_refused_unless_a_part_will_do() {
+async fn batch_over_several_mounts_is_refused_unless_partial_results_are_allowed() {
     let tree = filled(&["/m", "/n"], &["/m/x"]).await;
     let batch = [write("/m/a", "1"), write("/m/b", "2"), write("/c", "3"), write("/n/d", "4"), write("/m/x/no", "5"), write("/e", "6")];
     let error = refused(
@@ -92,14 +92,14 @@ async fn a_batch_over_several_mounts_is_refused_unless_a_part_will_do() {
     assert_eq!(tree.apply(&moving, &ApplyOptions::new()).await.unwrap_err().kind(), ErrorKind::Unsupported);
     let results = tree.apply(&moving, &ApplyOptions::new().with_allow_partial(true)).await.unwrap();
     assert_eq!((results.len(), results[1].path.as_str()), (2, "/n/y"));
-    // What no mount allows is refused before anything is done.
+    // A change that no mount allows is refused before any effect.
     let error =
         tree.apply(&[write("/m/q", "1"), Change::Delete { path: path("/n"), recursive: true, expect: None }], &ApplyOptions::new()).await;
     assert_eq!((error.unwrap_err().change(), tree.exists("/m/q").await.unwrap()), (Some(1), false));
 }
 
 #[tokio::test]
-async fn a_write_goes_where_its_path_leads() {
+async fn write_goes_to_the_mount_of_its_path() {
     let tree = filled(&["/a", "/a/b"], &["/a/b/x", "/a/x", "/x"]).await;
     tree.rename("/a/x", "/a/y").await.unwrap();
     tree.rename("/a/y", "/a/b/y").await.unwrap();

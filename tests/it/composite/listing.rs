@@ -1,16 +1,16 @@
-//! What a listing shows of mounts and of what they hide.
+//! Listings with mounts, and of the entries that mounts hide.
 
 use super::*;
 
 #[tokio::test]
-async fn the_root_shows_mounts_at_every_depth_by_their_first_name() {
+async fn root_lists_first_segments_of_all_mounts() {
     let tree = filled(&["/memories", "/memories/deep", "/a/b", "/z"], &["/f", "/a-file", "/memories/m"]).await;
     assert_eq!(names(&tree, "/").await, ["a/", "a-file", "f", "memories/", "z/"]);
     assert_eq!(names(&tree, "/memories").await, ["deep/", "m"]);
 }
 
 #[tokio::test]
-async fn a_directory_that_only_leads_to_mounts_is_listed() {
+async fn directory_that_only_leads_to_mounts_is_listed() {
     let tree = mounted(&["/a/b", "/a/c/d"]);
     assert_eq!(names(&tree, "/a").await, ["b/", "c/"]);
     assert_eq!(names(&tree, "/a/c").await, ["d/"]);
@@ -20,7 +20,7 @@ async fn a_directory_that_only_leads_to_mounts_is_listed() {
 }
 
 #[tokio::test]
-async fn what_a_mount_hides_is_not_listed_beside_it() {
+async fn entries_hidden_by_a_mount_are_not_listed() {
     let default = state();
     fill(&default, &["/memories/old.md", "/x/y/old.md", "/x/z", "/f"]).await;
     let tree = built(CompositeBackend::builder(default), &["/memories", "/x/y"]);
@@ -30,7 +30,7 @@ async fn what_a_mount_hides_is_not_listed_beside_it() {
 }
 
 #[tokio::test]
-async fn pages_meet_without_gap_or_overlap() {
+async fn listing_pages_join_without_gap_or_overlap() {
     let default = state();
     fill(&default, &["/a", "/b/hidden", "/c", "/d", "/e/x", "/g"]).await;
     let tree = built(CompositeBackend::builder(default), &["/b", "/bb", "/e/m", "/f/m", "/h"]);
@@ -43,7 +43,7 @@ async fn pages_meet_without_gap_or_overlap() {
             let page = tree.ls(VfsPath::ROOT, &options).await.unwrap();
             seen.extend(page.entries.iter().map(|entry| entry.name().to_owned()));
             let Some(cut) = page.truncated else { break };
-            assert_eq!(page.entries.len(), limit, "a page that is cut is full");
+            assert_eq!(page.entries.len(), limit, "a truncated page is as long as the limit");
             options.start_after = Some(cut.cursor);
         }
         assert_eq!(seen, whole.iter().map(|name| name.trim_end_matches('/')).collect::<Vec<_>>(), "pages of {limit}");
@@ -53,11 +53,11 @@ async fn pages_meet_without_gap_or_overlap() {
 }
 
 #[tokio::test]
-async fn a_mount_that_fails_does_not_fail_the_listing_of_its_parent() {
+async fn failing_mount_does_not_fail_the_listing_of_its_parent() {
     let broken: Arc<dyn Backend> = Arc::new(Layered::new(Fault::from_nth(0), StateBackend::new()));
     let tree = CompositeBackend::builder(state()).route("/broken", broken.clone()).unwrap().build().unwrap();
     assert_eq!(names(&tree, "/").await, ["broken/"]);
-    // A default that fails does, unless a part will do.
+    // A failing default backend fails the listing, unless partial results are allowed.
     let tree = built(CompositeBackend::builder(broken), &["/m"]);
     let error = tree.ls(VfsPath::ROOT, &LsOptions::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);

@@ -1,4 +1,4 @@
-//! The composite: what its backends show as one tree, and the faults of its peers that it does not have.
+//! The composite: several backends as one tree, and regression tests for faults of its peers.
 
 mod between_mounts;
 mod building;
@@ -19,7 +19,7 @@ use treehold::composite::CompositeBuilder;
 use treehold::error::Result;
 use treehold::layer::{Fault, Layer, LayerName, Layered, Next, ReadOnly, Reply};
 use treehold::ops::{
-    ApplyOptions, Change, EntryKind, GlobOptions, GrepOptions, GrepOutput, LsOptions, OnFailure, Op, SearchOptions, WriteMode,
+    ApplyOptions, Change, EntryKind, GlobOptions, GrepOptions, GrepOutput, LsOptions, OnFailure, Op, SearchOptions, StatOptions, WriteMode,
 };
 use treehold::store::{MemoryStore, Namespace};
 use treehold::{Backend, BackendExt, CompositeBackend, Error, ErrorKind, StateBackend, Subtree, VfsPath, VfsPathBuf};
@@ -83,7 +83,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind, message: &str
     error
 }
 
-/// Every call waits until as many wait.
+/// Every call waits until this many calls wait.
 #[derive(Debug)]
 struct Together(Arc<Barrier>);
 
@@ -99,7 +99,7 @@ impl Layer for Together {
     }
 }
 
-/// Counts calls, and how many there were at once.
+/// Counts calls, and the most concurrent ones.
 #[derive(Debug, Default)]
 struct Meter {
     calls: AtomicUsize,

@@ -1,4 +1,4 @@
-//! A composite with mounts anywhere is one flat tree: the model, with a directory where each mount stands.
+//! A composite with mounts anywhere behaves like one flat tree: the model, with a directory at each mount point.
 
 use super::{path, state};
 use proptest::collection::vec;
@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use treehold::conformance::model::ModelBackend;
 use treehold::error::Result;
-use treehold::ops::{Change, Changed, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions, WriteMode};
+use treehold::ops::{Change, Changed, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions, StatOptions, WriteMode};
 use treehold::{Backend, BackendExt, CompositeBackend, ErrorKind, VfsPath, VfsPathBuf};
 
 const MOUNTS: [&str; 8] = ["/.h", "/a", "/a/b", "/a/b/c/d", "/b/c", "/c.md", "/v/w", "/v/w/a"];
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "v", "w", ".h", "n.md", "c.md", "a-b"];
 const CONTENTS: [&str; 4] = ["needle\n", "hay\nneedle\nneedle", "", "hay\n"];
 
-/// One look at a tree.
+/// One read of a tree.
 #[derive(Debug, Clone)]
 enum Look {
     Stat,
@@ -74,10 +74,12 @@ fn look() -> impl Strategy<Value = Look> {
     ]
 }
 
-/// Looks, page by page, and tells what was seen.
+/// Reads, page by page, and returns the result as text.
 async fn seen(tree: &dyn Backend, at: &VfsPath, look: Look) -> Result<Vec<String>, ErrorKind> {
     match look {
-        Look::Stat => tree.stat(at).await.map(|entry| vec![format!("{} {} {}", entry.path, entry.kind, entry.size_bytes)]),
+        Look::Stat => {
+            tree.stat(at, &StatOptions::new()).await.map(|entry| vec![format!("{} {} {}", entry.path, entry.kind, entry.size_bytes)])
+        }
         Look::Read => tree.read(at, &ReadOptions::new()).await.map(|read| vec![format!("{:?}", read.content)]),
         Look::Ls(options) => list(tree, at, options).await,
         Look::Glob(options) => glob(tree, at, options).await,
@@ -108,7 +110,10 @@ async fn glob(tree: &dyn Backend, at: &VfsPath, mut options: GlobOptions) -> Res
     let mut seen = Vec::new();
     loop {
         let page = tree.glob(at, &options).await?;
-        assert!(page.truncated.is_none() || page.entries.len() == options.limit, "a page that is cut is full: {page:?}");
+        assert!(
+            page.truncated.is_none() || page.entries.len() == options.limit,
+            "a truncated page has as many entries as the limit: {page:?}"
+        );
         seen.extend(page.entries.iter().map(|entry| format!("{} {} {}", entry.path, entry.kind, entry.size_bytes)));
         match page.truncated {
             Some(cut) if options.limit > 0 => options.start_after = Some(cut.cursor.parse().unwrap()),
@@ -124,7 +129,10 @@ async fn grep(tree: &dyn Backend, at: &VfsPath, mut options: GrepOptions) -> Res
     let mut seen = Vec::new();
     loop {
         let page = tree.grep(at, &options).await?;
-        assert!(page.truncated.is_none() || page.matches() == options.matches_max, "a page that is cut is full: {page:?}");
+        assert!(
+            page.truncated.is_none() || page.matches() == options.matches_max,
+            "a truncated page has as many matches as the limit: {page:?}"
+        );
         for file in &page.files {
             match options.output {
                 GrepOutput::Content => seen.extend(file.lines.iter().map(|line| format!("{}:{}:{:?}", file.path, line.line, line.text))),
@@ -142,7 +150,7 @@ async fn grep(tree: &dyn Backend, at: &VfsPath, mut options: GrepOptions) -> Res
     }
 }
 
-/// Both trees: the composite, and the model with a directory where each mount stands.
+/// Both trees: the composite, and the model with a directory at each mount point.
 struct Both {
     mounts: Vec<VfsPathBuf>,
     composite: CompositeBackend,
@@ -159,7 +167,7 @@ impl Both {
         Self { mounts: mounts.iter().map(|mount| path(mount)).collect(), composite, flat }
     }
 
-    /// Tells whether a mount stands at a path or beneath.
+    /// Returns whether a mount is at or beneath a path.
     fn holds_mount(&self, at: &VfsPath) -> bool {
         at.is_root() || self.mounts.iter().any(|mount| mount.starts_with(at))
     }
@@ -177,7 +185,7 @@ impl Both {
             (operation, path, size_bytes, created, entries)
         };
         match (seen, expected) {
-            // A mount cannot be replaced; the flat tree just has a directory there.
+            // A mount cannot be replaced, but the flat tree has an ordinary directory there.
             (Err(_), Err(_)) if change.target().is_some_and(|to| self.holds_mount(to)) => {}
             (seen, expected) => {
                 assert_eq!(seen.map(shown).map_err(|error| error.kind()), expected.map(shown).map_err(|error| error.kind()), "{change:?}");
@@ -193,7 +201,7 @@ async fn everything(tree: &dyn Backend) -> Vec<String> {
 }
 
 #[test]
-fn a_composite_is_one_flat_tree() {
+fn composite_behaves_like_one_flat_tree() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let cases = std::env::var("TREEHOLD_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(96);
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4_000, ..ProptestConfig::default() };

@@ -1,9 +1,9 @@
-//! Which backend a path goes to.
+//! Routing of paths to backends.
 
 use super::*;
 
 #[tokio::test]
-async fn a_prefix_ends_at_a_segment() {
+async fn prefix_matches_whole_segments_only() {
     let tree = filled(&["/mem", "/memories", "/a"], &["/mem/x", "/memories/y", "/memo/z", "/abc/w", "/a/v"]).await;
     let all: Vec<(&VfsPath, &Arc<dyn Backend>)> = tree.mounts().collect();
     assert_eq!(names(all[0].1, "/").await, ["abc/", "memo/"]);
@@ -12,7 +12,7 @@ async fn a_prefix_ends_at_a_segment() {
 }
 
 #[tokio::test]
-async fn errors_are_in_the_callers_paths() {
+async fn errors_use_the_callers_paths() {
     let tree = filled(&["/memories", "/memories/deep"], &["/memories/f", "/memories/d/x"]).await;
     let gone = "`/memories/n.txt` does not exist";
     let at = |error: Error| error.path().map(ToString::to_string);
@@ -24,7 +24,7 @@ async fn errors_are_in_the_callers_paths() {
     refused(tree.rename("/memories/n.txt", "/memories/x").await, ErrorKind::NotFound, gone);
     refused(tree.rename("/memories/n.txt", "/x").await, ErrorKind::NotFound, gone);
     refused(
-        tree.stat(&path("/memories/f/x")).await,
+        tree.stat(&path("/memories/f/x"), &StatOptions::new()).await,
         ErrorKind::NotADirectory,
         "`/memories/f/x` lies beneath a file; name a path in a directory",
     );
@@ -35,17 +35,17 @@ async fn errors_are_in_the_callers_paths() {
         let error = refusal.unwrap_err();
         assert!(error.message().contains("`/memories/d`") && !error.message().contains("`/d"), "{error}");
     }
-    let stale = tree.stat(&path("/memories/f")).await.unwrap().version.unwrap();
+    let stale = tree.stat(&path("/memories/f"), &StatOptions::new()).await.unwrap().version.unwrap();
     let current = tree.write("/memories/f", "new").await.unwrap().version;
     let error = tree.write_if("/memories/f", "mine", stale).await.unwrap_err();
     assert_eq!((error.current_version(), at(error).as_deref()), (current, Some("/memories/f")));
 }
 
 #[tokio::test]
-async fn a_directory_that_leads_to_mounts_is_there() {
+async fn directory_that_leads_to_mounts_exists() {
     let tree = mounted(&["/a/b/c"]);
     for of in ["/a", "/a/b"] {
-        assert_eq!(tree.stat(&path(of)).await.unwrap().kind, EntryKind::Directory);
+        assert_eq!(tree.stat(&path(of), &StatOptions::new()).await.unwrap().kind, EntryKind::Directory);
         refused(tree.read_bytes(of).await, ErrorKind::IsDirectory, &format!("`{of}` is a directory; name a file"));
         refused(tree.write(of, "x").await, ErrorKind::IsDirectory, &format!("`{of}` is a directory; name a file"));
         let made = tree.create_dir(of).await.unwrap();
@@ -58,14 +58,14 @@ async fn a_directory_that_leads_to_mounts_is_there() {
     assert_eq!(names(&tree, "/a/b").await, ["c/", "x"]);
 }
 
-/// A default file where a mount's ancestor is can be seen nowhere.
+/// A file of the default backend at the path of a mount's ancestor is never visible.
 #[tokio::test]
-async fn a_file_in_the_place_of_a_mounts_ancestor_is_hidden() {
+async fn file_at_the_path_of_a_mounts_ancestor_is_hidden() {
     let default = state();
     default.write("/a", "needle\n").await.unwrap();
     let tree = built(CompositeBackend::builder(default.clone()), &["/a/b"]);
     fill(&tree, &["/a/b/f"]).await;
-    assert_eq!(tree.stat(&path("/a")).await.unwrap().kind, EntryKind::Directory);
+    assert_eq!(tree.stat(&path("/a"), &StatOptions::new()).await.unwrap().kind, EntryKind::Directory);
     assert_eq!(names(&tree, "/").await, ["a/"]);
     assert_eq!(names(&tree, "/a").await, ["b/"]);
     assert_eq!(globbed(&tree, "**").await, ["/a/b/f"]);
@@ -74,7 +74,7 @@ async fn a_file_in_the_place_of_a_mounts_ancestor_is_hidden() {
         let result = tree.grep(&path(of), &GrepOptions::new("needle").with_output(GrepOutput::Files)).await.unwrap();
         assert_eq!((result.files.len(), result.files_searched), (1, 1), "grep from {of}");
     }
-    refused(tree.stat(&path("/a/x")).await, ErrorKind::NotFound, "`/a/x` does not exist");
+    refused(tree.stat(&path("/a/x"), &StatOptions::new()).await, ErrorKind::NotFound, "`/a/x` does not exist");
     refused(tree.read_bytes("/a/x").await, ErrorKind::NotFound, "`/a/x` does not exist");
     refused(
         tree.write("/a/x", "x").await,
@@ -84,17 +84,17 @@ async fn a_file_in_the_place_of_a_mounts_ancestor_is_hidden() {
     assert_eq!(default.read_text("/a").await.unwrap(), "needle\n");
 }
 
-/// Found by the flat tree: the file was taken for one that the directory above its mount hides.
+/// Regression, found by the flat tree: the file was mistaken for one hidden by the directory above its mount.
 #[tokio::test]
-async fn beneath_a_file_of_a_mount_is_no_directory() {
+async fn paths_beneath_a_file_of_a_mount_are_rejected() {
     let tree = filled(&["/v/w"], &["/v/w/f"]).await;
     let message = "`/v/w/f/x` lies beneath a file; name a path in a directory";
-    refused(tree.stat(&path("/v/w/f/x")).await, ErrorKind::NotADirectory, message);
+    refused(tree.stat(&path("/v/w/f/x"), &StatOptions::new()).await, ErrorKind::NotADirectory, message);
     refused(tree.delete("/v/w/f/x").await, ErrorKind::NotADirectory, message);
 }
 
 #[tokio::test]
-async fn two_mounts_of_one_backend_show_it_twice() {
+async fn two_mounts_of_one_backend_both_show_it() {
     let shared = state();
     let builder = CompositeBackend::builder(state()).route("/one", shared.clone()).unwrap();
     let tree = builder.route("/two", Arc::new(Subtree::new(shared, path("/d")))).unwrap().build().unwrap();

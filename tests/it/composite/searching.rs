@@ -31,7 +31,7 @@ async fn globs_cross_mounts() {
 }
 
 #[tokio::test]
-async fn file_filters_of_grep_mean_the_same_from_outside() {
+async fn grep_file_filters_select_the_same_files_from_an_ancestor() {
     let tree = notes().await;
     let filtered = async |of: &str, glob: &str| grepped(&tree, of, GrepOptions::new("needle").with_include(glob)).await;
     assert_eq!(filtered("/", "memories/*.md").await, ["/memories/n.md"]);
@@ -45,7 +45,7 @@ async fn file_filters_of_grep_mean_the_same_from_outside() {
 }
 
 #[tokio::test]
-async fn a_search_from_a_mounts_ancestor_finds_it() {
+async fn search_from_an_ancestor_includes_the_mount() {
     let tree = filled(&["/a/b", "/a/b/c/d"], &["/a/b/x", "/a/b/c/d/y", "/z"]).await;
     assert_eq!(found(&tree, "/a", GlobOptions::new("**")).await, ["/a/b/c/d/y", "/a/b/x"]);
     assert_eq!(found(&tree, "/a/b/c", GlobOptions::new("*/y")).await, ["/a/b/c/d/y"]);
@@ -55,7 +55,7 @@ async fn a_search_from_a_mounts_ancestor_finds_it() {
 }
 
 #[tokio::test]
-async fn what_a_mount_hides_is_found_nowhere() {
+async fn entries_hidden_by_a_mount_are_never_found() {
     let (default, outer) = (state(), state());
     fill(&default, &["/memories/old.md", "/memories/sub/old.md", "/a/b/old.md", "/a/old.md", "/keep.md"]).await;
     fill(&outer, &["/b/older.md", "/keep.md"]).await;
@@ -70,12 +70,12 @@ async fn what_a_mount_hides_is_found_nowhere() {
         ["/a", "/a/b", "/a/keep.md", "/keep.md", "/memories"]
     );
     for hidden in ["/memories/old.md", "/a/old.md", "/a/b/older.md"] {
-        refused(tree.stat(&path(hidden)).await, ErrorKind::NotFound, &format!("`{hidden}` does not exist"));
+        refused(tree.stat(&path(hidden), &StatOptions::new()).await, ErrorKind::NotFound, &format!("`{hidden}` does not exist"));
     }
 }
 
 #[tokio::test]
-async fn directories_that_are_mounts_or_lead_to_them_are_found() {
+async fn directories_at_or_above_mounts_are_found() {
     let default = state();
     fill(&default, &["/a/x"]).await;
     let tree = built(CompositeBackend::builder(default), &["/a/b", "/v/m", "/.cfg/m"]);
@@ -87,11 +87,11 @@ async fn directories_that_are_mounts_or_lead_to_them_are_found() {
     assert_eq!(globbed(&tree, "**/").await, ["/a", "/a/b", "/v", "/v/m"], "a pattern that ends with a slash is of directories");
     assert_eq!(globbed(&tree, "**").await, ["/a/x"]);
     let listing = tree.glob(VfsPath::ROOT, &GlobOptions::new("/a").with_directories(true)).await.unwrap();
-    assert!(listing.entries[0].created_at.is_some(), "the backend's own entry stands for it");
+    assert!(listing.entries[0].created_at.is_some(), "the listing shows the backend's own entry");
 }
 
 #[tokio::test]
-async fn a_mount_of_a_hidden_name_is_found_by_name_only() {
+async fn mount_with_a_hidden_name_is_found_only_if_named() {
     let tree = filled(&["/.cfg", "/a/.x/m"], &["/.cfg/n.md", "/a/.x/m/n.md", "/n.md"]).await;
     assert_eq!(globbed(&tree, "n.md").await, ["/n.md"]);
     assert_eq!(globbed(&tree, ".cfg/*").await, ["/.cfg/n.md"]);
@@ -102,7 +102,7 @@ async fn a_mount_of_a_hidden_name_is_found_by_name_only() {
 }
 
 #[tokio::test]
-async fn ignore_files_end_at_a_mount() {
+async fn ignore_files_do_not_apply_across_mounts() {
     let tree = filled(&["/m"], &["/a.log", "/m/a.log", "/m/b.tmp", "/b.tmp"]).await;
     tree.write("/.gitignore", "*.log\n/m/\n").await.unwrap();
     tree.write("/m/.ignore", "*.tmp\n").await.unwrap();
@@ -110,7 +110,7 @@ async fn ignore_files_end_at_a_mount() {
 }
 
 #[tokio::test]
-async fn pages_go_through_all_mounts_in_path_order() {
+async fn search_pages_cover_all_mounts_in_path_order() {
     let files = ["/a", "/b/1", "/b/2", "/b/n/3", "/b/z", "/b-c", "/c/4", "/c/m/5", "/d"];
     let tree = filled(&["/b", "/b/n", "/c", "/c/m"], &[]).await;
     for file in files {
@@ -123,7 +123,7 @@ async fn pages_go_through_all_mounts_in_path_order() {
             let page = tree.glob(VfsPath::ROOT, &options).await.unwrap();
             seen.extend(page.entries.iter().map(|entry| entry.path.to_string()));
             let Some(cut) = page.truncated else { break };
-            assert_eq!(page.entries.len(), limit, "a page that is cut is full");
+            assert_eq!(page.entries.len(), limit, "a truncated page is as long as the limit");
             options.start_after = Some(cut.cursor.parse().unwrap());
         }
         assert_eq!(seen, files, "pages of {limit}");
@@ -136,7 +136,7 @@ async fn pages_go_through_all_mounts_in_path_order() {
             let page = tree.grep(VfsPath::ROOT, &options).await.unwrap();
             seen.extend(page.files.iter().flat_map(|file| file.lines.iter().map(|line| format!("{}:{}", file.path, line.line))));
             let Some(cut) = page.truncated.clone() else { break };
-            assert_eq!(page.matches(), limit, "a page that is cut is full");
+            assert_eq!(page.matches(), limit, "a truncated page is as long as the limit");
             options.start_after = Some(cut.cursor.parse().unwrap());
         }
         assert_eq!(seen, expected, "pages of {limit}");
@@ -150,19 +150,19 @@ async fn pages_go_through_all_mounts_in_path_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mounts_are_asked_at_the_same_time() {
+async fn mounts_are_searched_concurrently() {
     let together = |barrier: &Arc<Barrier>| -> Arc<dyn Backend> { Arc::new(Layered::new(Together(barrier.clone()), StateBackend::new())) };
     let barrier = Arc::new(Barrier::new(3));
     let builder = CompositeBackend::builder(together(&barrier)).route("/a", together(&barrier)).unwrap();
     let tree = builder.route("/a/b", together(&barrier)).unwrap().build().unwrap();
     let deadline = std::time::Duration::from_secs(1);
-    // One after the other they would wait for each other for ever; with time standing still that ends at once.
-    tokio::time::timeout(deadline, tree.glob(VfsPath::ROOT, &GlobOptions::new("**"))).await.expect("all are asked").unwrap();
-    tokio::time::timeout(deadline, tree.grep(VfsPath::ROOT, &GrepOptions::new("x"))).await.expect("all are asked").unwrap();
+    // Sequential calls would wait for each other forever; with paused time the test then fails at once.
+    tokio::time::timeout(deadline, tree.glob(VfsPath::ROOT, &GlobOptions::new("**"))).await.expect("every mount is searched").unwrap();
+    tokio::time::timeout(deadline, tree.grep(VfsPath::ROOT, &GrepOptions::new("x"))).await.expect("every mount is searched").unwrap();
 }
 
 #[tokio::test]
-async fn no_more_mounts_are_asked_at_once_than_allowed() {
+async fn concurrent_mount_searches_are_limited() {
     let meter = Arc::new(Meter::default());
     let metered = || -> Arc<dyn Backend> { Arc::new(Layered::new(Metered(meter.clone()), StateBackend::new())) };
     let routes = (0..20).map(|number| (format!("/m{number}"), metered()));
@@ -172,7 +172,7 @@ async fn no_more_mounts_are_asked_at_once_than_allowed() {
 }
 
 #[tokio::test]
-async fn what_the_pattern_cannot_reach_is_not_asked() {
+async fn mounts_outside_the_pattern_are_not_searched() {
     let (meters, mut builder): (Vec<Arc<Meter>>, _) = ((0..4).map(|_| Arc::default()).collect(), None);
     for (meter, prefix) in meters.iter().zip(["/", "/memories", "/memories/deep", "/notes"]) {
         let backend: Arc<dyn Backend> = Arc::new(Layered::new(Metered(meter.clone()), StateBackend::new()));
@@ -196,10 +196,10 @@ async fn what_the_pattern_cannot_reach_is_not_asked() {
         grepped(&tree, "/", GrepOptions::new("needle").with_include(pattern)).await;
         assert_eq!(asked(), calls, "grep {pattern}");
     }
-    // A page that begins in the last mount asks none before it but the one around them all.
+    // A page that begins in the last mount searches only that mount and the default backend.
     found(&tree, "/", GlobOptions::new("**").with_start_after(path("/notes/a"))).await;
     assert_eq!(asked(), [1, 0, 0, 1]);
-    // A page that is full ends the search.
+    // A full page ends the search.
     fill(&tree, &["/memories/a", "/memories/b", "/a"]).await;
     asked();
     let tree = CompositeBackend::builder(Arc::new(tree)).with_concurrency(1).build().unwrap();
@@ -207,7 +207,7 @@ async fn what_the_pattern_cannot_reach_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_full_page_ends_the_search() {
+async fn full_page_ends_the_search() {
     let meters: Vec<Arc<Meter>> = (0..4).map(|_| Arc::default()).collect();
     let metered = |of: usize| -> Arc<dyn Backend> { Arc::new(Layered::new(Metered(meters[of].clone()), StateBackend::new())) };
     let routes = [("/a", metered(1)), ("/b", metered(2)), ("/c", metered(3))];
@@ -222,7 +222,7 @@ async fn a_full_page_ends_the_search() {
 }
 
 #[tokio::test]
-async fn a_failing_mount_is_named_or_listed() {
+async fn failing_mount_is_named_in_the_error_or_listed_as_failure() {
     let broken = || -> Arc<dyn Backend> { Arc::new(Layered::new(Fault::from_nth(0), StateBackend::new())) };
     let builder = CompositeBackend::builder(state()).route("/z", broken()).unwrap().route("/broken", broken()).unwrap();
     let tree = built(builder, &["/m"]);
@@ -239,13 +239,13 @@ async fn a_failing_mount_is_named_or_listed() {
     assert_eq!(result.failures.iter().map(|failure| failure.path.as_str()).collect::<Vec<_>>(), ["/broken", "/z"]);
     let result = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle").with_on_failure(OnFailure::Partial)).await.unwrap();
     assert_eq!((result.files.len(), result.failures_count, result.failures[0].error.path.as_deref()), (2, 2, Some(&*path("/broken"))));
-    // A page that is full before the broken mount is a page.
+    // A page that is full before the broken mount succeeds.
     let page = tree.glob(VfsPath::ROOT, &GlobOptions::new("**").with_limit(1).with_start_after(path("/c"))).await;
     assert_eq!(page.unwrap().entries[0].path, "/m/a");
 }
 
 #[tokio::test]
-async fn malformed_patterns_are_the_callers_fault_not_a_mounts() {
+async fn malformed_pattern_is_the_callers_error_and_not_a_mounts_failure() {
     let tree = mounted(&["/m"]);
     for error in [
         tree.glob(VfsPath::ROOT, &GlobOptions::new("[a")).await.unwrap_err(),
@@ -257,9 +257,9 @@ async fn malformed_patterns_are_the_callers_fault_not_a_mounts() {
     }
 }
 
-/// Files that are best among those of their mount hide those that are best among all, unless the words are weighed by all.
+/// Files that rank first within their mount would outrank better ones elsewhere if words were not weighted over all mounts.
 #[tokio::test]
-async fn files_of_several_mounts_are_ranked_as_those_of_one_tree() {
+async fn files_of_several_mounts_are_ranked_as_one_tree() {
     let indexed = || -> Arc<dyn Backend> {
         let rows = StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["rows"]).unwrap());
         Arc::new(rows.with_index(IndexKind::Words))

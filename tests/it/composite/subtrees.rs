@@ -1,16 +1,16 @@
-//! A part of a tree, by itself and as a route.
+//! Subtrees, alone and as routes.
 
 use super::*;
 
 #[tokio::test]
-async fn the_root_of_a_directory_is_always_there() {
+async fn root_of_a_directory_subtree_always_exists() {
     let whole = state();
     let part = Subtree::new(whole.clone(), path("/p/q"));
-    assert_eq!(part.stat(VfsPath::ROOT).await.unwrap().kind, EntryKind::Directory);
+    assert_eq!(part.stat(VfsPath::ROOT, &StatOptions::new()).await.unwrap().kind, EntryKind::Directory);
     assert_eq!((names(&part, "/").await, globbed(&part, "**").await), (vec![], vec![]));
     assert_eq!(grepped(&part, "/", GrepOptions::new("x")).await, [""; 0]);
     refused(part.read_bytes("/").await, ErrorKind::IsDirectory, "`/` is a directory; name a file");
-    refused(part.stat(&path("/x")).await, ErrorKind::NotFound, "`/x` does not exist");
+    refused(part.stat(&path("/x"), &StatOptions::new()).await, ErrorKind::NotFound, "`/x` does not exist");
     assert!(!part.create_dir("/").await.unwrap().created);
     fill(&part, &["/x", "/d/y"]).await;
     assert_eq!(globbed(&whole, "**").await, ["/p/q/d/y", "/p/q/x"]);
@@ -18,11 +18,11 @@ async fn the_root_of_a_directory_is_always_there() {
 }
 
 #[tokio::test]
-async fn nothing_outside_is_reached_or_named() {
+async fn paths_outside_the_subtree_are_neither_reached_nor_named() {
     let whole = state();
     fill(&whole, &["/p", "/secret/x", "/q/a"]).await;
     let part = Subtree::new(whole.clone(), path("/p"));
-    refused(part.stat(VfsPath::ROOT).await, ErrorKind::NotADirectory, "`/` is a file, not a directory");
+    refused(part.stat(VfsPath::ROOT, &StatOptions::new()).await, ErrorKind::NotADirectory, "`/` is a file, not a directory");
     refused(part.ls(VfsPath::ROOT, &LsOptions::new()).await, ErrorKind::NotADirectory, "`/` is a file, not a directory");
     let beneath_file = Subtree::new(whole.clone(), path("/p/deep"));
     refused(beneath_file.read_bytes("/x").await, ErrorKind::NotADirectory, "`/x` lies beneath a file; name a path in a directory");
@@ -38,7 +38,7 @@ async fn nothing_outside_is_reached_or_named() {
 }
 
 #[tokio::test]
-async fn searches_and_cursors_are_the_subtrees() {
+async fn searches_and_cursors_use_paths_of_the_subtree() {
     let whole = state();
     fill(&whole, &["/p/a", "/p/b/c", "/p/b/d", "/x"]).await;
     let part = Subtree::new(whole, path("/p"));
@@ -62,14 +62,14 @@ async fn searches_and_cursors_are_the_subtrees() {
 }
 
 #[tokio::test]
-async fn one_file_is_a_tree() {
+async fn single_file_can_be_a_subtree() {
     let whole = state();
     let file = Subtree::file(whole.clone(), path("/d/f"));
-    refused(file.stat(VfsPath::ROOT).await, ErrorKind::NotFound, "`/` does not exist");
+    refused(file.stat(VfsPath::ROOT, &StatOptions::new()).await, ErrorKind::NotFound, "`/` does not exist");
     file.write("/", "needle\n").await.unwrap();
     file.append("/", "more\n").await.unwrap();
     assert_eq!(
-        (file.read_text("/").await.unwrap().as_str(), file.stat(VfsPath::ROOT).await.unwrap().kind),
+        (file.read_text("/").await.unwrap().as_str(), file.stat(VfsPath::ROOT, &StatOptions::new()).await.unwrap().kind),
         ("needle\nmore\n", EntryKind::File)
     );
     assert_eq!(grepped(&file, "/", GrepOptions::new("needle")).await, ["/"]);
@@ -81,6 +81,6 @@ async fn one_file_is_a_tree() {
         assert_eq!((error.kind(), error.message()), (ErrorKind::NotADirectory, "`/` is a file, not a directory"));
     }
     let directory = Subtree::file(whole, path("/d"));
-    refused(directory.stat(VfsPath::ROOT).await, ErrorKind::IsDirectory, "`/` is a directory; name a file");
+    refused(directory.stat(VfsPath::ROOT, &StatOptions::new()).await, ErrorKind::IsDirectory, "`/` is a directory; name a file");
     refused(directory.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await, ErrorKind::IsDirectory, "`/` is a directory; name a file");
 }

@@ -1,6 +1,6 @@
-//! A listing of the host at every entry point: links by what they lead to, and names that no path can hold.
+//! Listings of a host directory at every entry point: links by their targets, and names that no path can express.
 //!
-//! Every [`Door`] is asked every [`Case`]. The doors are derived from what the program itself lists: a new route, tool or command fails
+//! Every [`Door`] answers every [`Case`]. The doors are derived from the program's own lists: a new route, tool or command fails
 //! here until [`of_route`], [`of_mcp_tool`] or [`of_command`] decides about it.
 
 use crate::cli::Home;
@@ -21,7 +21,7 @@ use treehold::ops::LsOptions;
 use treehold::tools::ToolCall;
 use treehold::{Backend, Error, FilesystemBackend, FilesystemOptions, Scope, VfsPath};
 
-/// Where a listing is asked for.
+/// An entry point that lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
     /// The tier itself, as a program embeds it.
@@ -32,11 +32,11 @@ enum Door {
     Tool,
     /// The command.
     Command,
-    /// The command that plays tool calls.
+    /// The command that runs a transcript of tool calls.
     Run,
     /// The API.
     Http,
-    /// The API, asked by a body.
+    /// The API, with the request in a body.
     HttpBody,
     /// The tool over the API.
     HttpTool,
@@ -46,14 +46,36 @@ enum Door {
     Remote,
 }
 
-/// Those that no server or help lists.
+/// The doors that no server or help lists.
 const EMBEDDED: [Door; 4] = [Door::Tier, Door::Tree, Door::Tool, Door::Remote];
 
 const NO_LISTING: &str = "lists no directory";
 const AS_TEXT: &str = "shows a directory as text, by the same call of the tree";
 const WALK: &str = "walks, and enters no link";
 
-/// Returns the door that a route of the API is, or the reason why it is none here.
+/// Returns whether a route is about the sessions of agent hosts, whose only trees are memory documents of fixed names.
+fn is_of_sessions(id: &str) -> bool {
+    const SUBJECTS: [&str; 15] = [
+        "Session",
+        "Message",
+        "Turn",
+        "Compaction",
+        "MemoryIndex",
+        "Memo",
+        "ToolResult",
+        "Trace",
+        "Orchestration",
+        "Mailbox",
+        "AgentHistory",
+        "SkillLog",
+        "exportSession",
+        "importSession",
+        "openSession",
+    ];
+    SUBJECTS.iter().any(|subject| id.contains(subject))
+}
+
+/// Returns the door of an API route, or the reason why the route lists nothing.
 fn of_route(id: &str) -> Result<Door, &'static str> {
     match id {
         "ls" => Ok(Door::Http),
@@ -67,11 +89,12 @@ fn of_route(id: &str) -> Result<Door, &'static str> {
         "listThreads" | "getThread" | "deleteThread" | "forkThread" | "mergeThread" | "pruneThread" => Err(NO_LISTING),
         "listCheckpoints" | "getCheckpoint" | "makeCheckpoint" | "restoreCheckpoint" | "diffCheckpoints" => Err(NO_LISTING),
         "getItem" | "putItem" | "deleteItem" | "searchItems" | "listNamespaces" | "capabilities" | "listTools" => Err(NO_LISTING),
+        sessions if is_of_sessions(sessions) => Err(NO_LISTING),
         other => panic!("say here whether the route `{other}` lists a directory"),
     }
 }
 
-/// The same of a tool of the protocol for models.
+/// Returns the door of an MCP tool, or the reason why the tool lists nothing.
 fn of_mcp_tool(name: &str) -> Result<Door, &'static str> {
     match name {
         "ls" => Ok(Door::Mcp),
@@ -92,15 +115,21 @@ fn of_command(command: &str) -> Result<Door, &'static str> {
         "ls" => Ok(Door::Command),
         "run" => Ok(Door::Run),
         "mcp" | "serve" => Err("asked by itself, tool by tool and route by route"),
-        "tree" | "find" | "glob" | "grep" | "search" => Err(WALK),
+        "tree" | "find" | "glob" | "grep" | "search" | "mirror" => Err(WALK),
         "cat" | "head" | "stat" | "diff" | "write" | "append" | "edit" | "patch" | "rm" | "mkdir" | "mv" | "cp" | "tools" => {
             Err(NO_LISTING)
         }
-        "timeline" | "watch" | "doctor" | "completions" | "man" => Err(NO_LISTING),
-        _ => match command.split_once(' ') {
-            Some(("checkpoint" | "config" | "memory" | "overlay" | "store" | "thread" | "token", _)) => Err(NO_LISTING),
-            _ => panic!("say here whether the command `{command}` lists a directory"),
-        },
+        "timeline" | "watch" | "doctor" | "completions" | "man" | "memory show" => Err(NO_LISTING),
+        "checkpoint ls" | "checkpoint create" | "checkpoint show" | "checkpoint restore" | "checkpoint diff" | "checkpoint prune"
+        | "checkpoint sweep" => Err(NO_LISTING),
+        "thread ls" | "thread fork" | "thread merge" | "thread copy" | "thread rm" => Err(NO_LISTING),
+        "overlay diff" | "overlay apply" | "overlay discard" => Err(NO_LISTING),
+        "store ls" | "store get" | "store put" | "store rm" | "store search" | "store copy" | "store export" | "store import"
+        | "store index" | "store migrate" | "store snapshot" | "store stats" | "store sweep" | "store verify" => Err(NO_LISTING),
+        "session ls" | "session show" | "session messages" | "session turns" | "session compact" | "session export" | "session import"
+        | "session rm" => Err(NO_LISTING),
+        "token create" | "token ls" | "token revoke" | "config show" | "config check" | "config init" | "config trust" => Err(NO_LISTING),
+        _ => panic!("say here whether the command `{command}` lists a directory"),
     }
 }
 
@@ -132,7 +161,7 @@ fn doors(world: &World) -> Vec<Door> {
     doors
 }
 
-/// What is listed, and what every door answers: names and kinds, and the codes of what cannot be read; or the code of an error.
+/// A path to list, and the answer of every door: names, kinds and codes of unreadable entries; or an error code.
 type Case = (&'static str, Result<(&'static [(&'static str, &'static str)], &'static [&'static str]), &'static str>);
 
 const CASES: [Case; 6] = [
@@ -253,7 +282,7 @@ impl World {
     }
 }
 
-/// Returns what a tool answers for programs.
+/// Returns the structured answer of a tool.
 fn of_tool(output: &Value) -> Result<Value, String> {
     match output["error"]["code"].as_str() {
         Some(code) => Err(code.to_owned()),
@@ -261,7 +290,7 @@ fn of_tool(output: &Value) -> Result<Value, String> {
     }
 }
 
-/// Returns what the command prints in a directory.
+/// Returns the output of the command in a directory.
 fn told(home: &Path, path: &str) -> Result<Value, String> {
     let output = command(home, &["ls", path, "--json"]).output().unwrap();
     match serde_json::from_slice(&output.stdout) {

@@ -1,4 +1,4 @@
-//! Files searched in windows give the same results as others.
+//! A file that is searched in windows gives the same results as one that is searched whole.
 
 use super::Host;
 use std::fs;

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
-use treehold::ops::{GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use treehold::ops::{GlobOptions, GrepOptions, LsOptions, ReadOptions, StatOptions};
 use treehold::{Backend, BackendExt, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath};
 
 const ROOT: &str = "TREEHOLD_TEST_ROOT";
@@ -115,10 +115,10 @@ async fn killed_writer_leaves_old_or_new_content() {
     let host = Host::new(FilesystemOptions::new());
     host.tree.write("/file", "a".repeat(300_000)).await.unwrap();
     for _ in 0..8 {
-        let before = host.tree.stat(&path("/file")).await.unwrap().version;
+        let before = host.tree.stat(&path("/file"), &StatOptions::new()).await.unwrap().version;
         let mut child =
             start("killed_writer_leaves_old_or_new_content", &host.root(), 0).stdout(std::process::Stdio::null()).spawn().unwrap();
-        while host.tree.stat(&path("/file")).await.unwrap().version == before {
+        while host.tree.stat(&path("/file"), &StatOptions::new()).await.unwrap().version == before {
             tokio::task::yield_now().await;
         }
         child.kill().unwrap();
@@ -172,7 +172,7 @@ async fn forbidden(tree: &FilesystemBackend) {
     let denied = ErrorKind::PermissionDenied;
     assert_eq!(kind(tree.read_bytes("/open/unreadable").await), denied);
     assert_eq!(kind(tree.ls(&path("/closed"), &LsOptions::new()).await), denied);
-    assert_eq!(kind(tree.stat(&path("/closed/file")).await), denied);
+    assert_eq!(kind(tree.stat(&path("/closed/file"), &StatOptions::new()).await), denied);
     assert_eq!(kind(tree.write("/open/new", "x").await), denied);
     assert_eq!(kind(tree.delete("/open/file").await), denied);
     // A rename could replace the file, because its directory permits that, but its own mode forbids it.

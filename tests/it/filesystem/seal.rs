@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use treehold::ops::{EntryKind, GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use treehold::ops::{EntryKind, GlobOptions, GrepOptions, LsOptions, ReadOptions, StatOptions};
 use treehold::{Backend, BackendExt, ErrorKind, FilesystemBackend, FilesystemOptions, VfsPath};
 
 const DENIED: ErrorKind = ErrorKind::PermissionDenied;
@@ -25,7 +25,7 @@ async fn links_that_leave_the_root_are_refused() {
         for file in ["/absolute", "/relative", "/d/deeper", "/chained"] {
             assert_eq!(kind(tree.read_bytes(file).await), DENIED, "{file}");
             assert_eq!(refusals(tree, &path(file)).await, [DENIED; 4], "{file}");
-            assert_eq!(tree.stat(&path(file)).await.unwrap().kind, EntryKind::Symlink, "{file}");
+            assert_eq!(tree.stat(&path(file), &StatOptions::new()).await.unwrap().kind, EntryKind::Symlink, "{file}");
             assert_eq!(kind(tree.grep(&path(file), &GrepOptions::new("secret")).await), DENIED, "{file}");
         }
         for directory in ["/host", "/above"] {
@@ -68,7 +68,7 @@ async fn absolute_links_are_followed_only_within_the_root() {
         symlink("../directory/file", host.at("real/relative")).unwrap();
         for file in ["/directory/file", "/chain", "/back", "/root/real/deep/file", "/root/directory/file", "/real/relative"] {
             assert_eq!(tree.read_text(file).await.unwrap(), "one", "{file}");
-            let resolved = tree.stat(&path(file)).await.unwrap();
+            let resolved = tree.stat(&path(file), &StatOptions::new()).await.unwrap();
             assert!(resolved.leads_to.is_none_or(|leads_to| leads_to == path("/real/deep/file")), "{file}");
         }
         tree.write("/chain", "two").await.unwrap();
@@ -139,14 +139,15 @@ async fn dangling_and_looping_links_are_distinguished() {
         assert_eq!(kind(tree.write("/a/below", "x").await), DENIED);
         tree.delete("/dangling").await.unwrap();
         tree.delete("/a").await.unwrap();
-        assert_eq!(tree.stat(&path("/b")).await.unwrap().kind, EntryKind::Symlink);
+        assert_eq!(tree.stat(&path("/b"), &StatOptions::new()).await.unwrap().kind, EntryKind::Symlink);
     }
 }
 
+#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn magic_links_of_proc_are_not_followed() {
     for openat2 in [true, false] {
-        let Ok(tree) = FilesystemBackend::open("/proc/self", FilesystemOptions::new().with_openat2(openat2)) else { return };
+        let tree = FilesystemBackend::open("/proc/self", FilesystemOptions::new().with_openat2(openat2)).unwrap();
         for magic in ["/root/etc/hostname", "/cwd/Cargo.toml", "/exe", "/fd/0/x"] {
             let refused = kind(tree.read_bytes(magic).await);
             assert!(matches!(refused, ErrorKind::PermissionDenied | ErrorKind::NotFound | ErrorKind::NotADirectory), "{magic}: {refused}");
@@ -155,20 +156,21 @@ async fn magic_links_of_proc_are_not_followed() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn host_mounts_are_listed_and_entered_only_on_request() {
     for openat2 in [true, false] {
         let options = FilesystemOptions::new().with_openat2(openat2);
         let tree = FilesystemBackend::open("/", options.clone()).unwrap();
         let names = tree.ls(VfsPath::ROOT, &LsOptions::new()).await.unwrap().entries;
-        let Some(proc) = names.iter().find(|entry| entry.name() == "proc") else { return };
+        let proc = names.iter().find(|entry| entry.name() == "proc").unwrap();
         assert_eq!(proc.kind, EntryKind::Directory);
-        assert_eq!(kind(tree.stat(&path("/proc/version")).await), DENIED);
+        assert_eq!(kind(tree.stat(&path("/proc/version"), &StatOptions::new()).await), DENIED);
         assert_eq!(kind(tree.read_bytes("/proc/version").await), DENIED);
         assert_eq!(kind(tree.ls(&path("/proc"), &LsOptions::new()).await), DENIED);
         let crossing = FilesystemBackend::open("/", options.with_cross_mounts(true)).unwrap();
         // A host file that claims to be empty and is not.
-        assert_eq!(crossing.stat(&path("/proc/version")).await.unwrap().size_bytes, 0);
+        assert_eq!(crossing.stat(&path("/proc/version"), &StatOptions::new()).await.unwrap().size_bytes, 0);
         assert!(!crossing.read_bytes("/proc/version").await.unwrap().is_empty());
     }
 }
@@ -185,7 +187,7 @@ async fn devices_pipes_and_sockets_are_listed_and_never_opened() {
             specials.push("/zero");
         }
         for special in &specials {
-            assert_eq!(tree.stat(&path(special)).await.unwrap().kind, EntryKind::Other);
+            assert_eq!(tree.stat(&path(special), &StatOptions::new()).await.unwrap().kind, EntryKind::Other);
             // Opening a pipe for reading waits for a writer, so these calls would never return.
             assert_eq!(kind(tree.read_bytes(special).await), DENIED, "{special}");
             assert_eq!(kind(tree.grep(&path(special), &GrepOptions::new("x")).await), DENIED, "{special}");
@@ -327,7 +329,7 @@ async fn copied_tree_keeps_links_without_copying_their_targets() {
         assert_eq!(tree.read_text("/e/copy/in").await.unwrap(), "x");
         // A link that is copied by itself becomes the file that reading it returns.
         tree.copy("/d/in", "/e/alone").await.unwrap();
-        assert_eq!(tree.stat(&path("/e/alone")).await.unwrap().kind, EntryKind::File);
+        assert_eq!(tree.stat(&path("/e/alone"), &StatOptions::new()).await.unwrap().kind, EntryKind::File);
         tree.delete_all("/d").await.unwrap();
         tree.delete_all("/e").await.unwrap();
         host.assert_outside_is_untouched();

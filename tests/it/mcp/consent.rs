@@ -85,7 +85,7 @@ fn consent_requires_the_state_of_its_own_question() {
     for (path, state) in [("/workspace/other", state), ("/workspace/tree", &json!("forged"))] {
         assert_eq!(client.error("tools/call", call(path, Some(state)))["code"], -32602);
     }
-    // The consent did not cover what was added since.
+    // The consent did not cover files added since.
     home.put("tree/more", "x");
     let again = client.result("tools/call", call("/workspace/tree", Some(state)));
     assert_eq!(again["inputRequests"]["confirm"]["params"]["message"], "Remove `/workspace/tree` and the 4 entries in it?");
@@ -100,13 +100,13 @@ fn consent_requires_the_state_of_its_own_question() {
 }
 
 #[test]
-fn destructive_moves_patches_and_restores_are_asked_about() {
+fn destructive_moves_patches_and_restores_require_consent() {
     let home = Home::new();
     let mut client = Client::start_with(&home, Era::Modern, &["mcp", "--tools", "admin"], can_ask());
     for name in ["a", "b", "c", "d"] {
         client.text("write_file", json!({"path": format!("/{name}"), "content": format!("{name}\n")}));
     }
-    // These destroy nothing, so nobody is asked.
+    // These calls destroy nothing, so no consent is needed.
     client.text("move", json!({"from": "/d", "to": "/e", "overwrite": true}));
     let patch = |body: &str| json!({"patch": format!("*** Begin Patch\n{body}\n*** End Patch")});
     client.text("apply_patch", patch("*** Update File: /e\n*** Move to: /d\n-d\n+D\n*** Add File: /f\n+f"));
@@ -129,8 +129,8 @@ fn destructive_moves_patches_and_restores_are_asked_about() {
     assert_eq!(client.result("tools/call", json!({"name": "restore", "arguments": {"checkpoint": "good"}}))["resultType"], "complete");
     client.text("write_file", json!({"path": "/b", "content": "worse"}));
     let (question, restored) = answered(&mut client, "restore", &json!({"checkpoint": "good"}), yes());
-    assert!(question.starts_with("Set the files of this conversation back to the checkpoint `"), "{question}");
-    assert!(question.ends_with("entries, `good`); what is there now stays a checkpoint?"), "{question}");
+    assert!(question.starts_with("Restore the files of this conversation to the checkpoint `"), "{question}");
+    assert!(question.ends_with("entries, `good`); their current state is kept as a checkpoint?"), "{question}");
     assert!(text(&restored).starts_with("Restored "));
     assert_eq!(client.text("read_file", json!({"path": "/b"})), "a\n");
 }
@@ -151,7 +151,7 @@ fn legacy_client_is_asked_during_the_call() {
 }
 
 #[test]
-fn small_deletions_and_clients_without_elicitation_are_not_asked() {
+fn small_deletions_and_clients_without_elicitation_need_no_consent() {
     let home = Home::new();
     build(&home);
     std::fs::create_dir(home.work().join("hollow")).unwrap();
@@ -165,7 +165,7 @@ fn small_deletions_and_clients_without_elicitation_are_not_asked() {
 }
 
 #[test]
-fn memory_deletions_are_asked_about_like_files() {
+fn memory_deletions_require_consent_like_file_deletions() {
     let home = Home::new();
     let mut client = Client::start_with(&home, Era::Modern, &["mcp", "--tools", "rw"], can_ask());
     for name in ["a.md", "b/c.md"] {
@@ -176,7 +176,7 @@ fn memory_deletions_are_asked_about_like_files() {
     let question = &asked["inputRequests"]["confirm"]["params"]["message"];
     assert_eq!(question, "Remove `/memories/notes` and the 3 entries in it?", "{asked}");
     assert_eq!(text(&client.result("tools/call", remove("/memories/notes/a.md"))), "Successfully deleted /memories/notes/a.md");
-    // However the path is written.
+    // The spelling of the path does not matter.
     for path in ["/memories/notes/", "/memories/x/../notes"] {
         assert_eq!(client.result("tools/call", remove(path))["resultType"], "input_required", "{path}");
     }
@@ -184,9 +184,9 @@ fn memory_deletions_are_asked_about_like_files() {
     assert_eq!(text(&removed), "Successfully deleted /memories/notes");
 }
 
-/// Such a call was asked about for what it removes, and then refused for what it changes.
+/// Regression: such a call was approved for its removals and then refused for its changes.
 #[test]
-fn call_with_two_reasons_is_asked_about_once_and_runs_after_consent() {
+fn call_with_two_reasons_asks_once_and_runs_after_consent() {
     let patch = "*** Begin Patch\n*** Delete File: /workspace/plain\n*** Add File: /workspace/sub/.envrc\n+x\n*** End Patch";
     let git = "where git runs hooks, filters and commands that lie there or are named there";
     let direnv = "where direnv runs it when a shell enters the directory";
@@ -226,7 +226,7 @@ fn call_with_two_reasons_is_asked_about_once_and_runs_after_consent() {
         assert_ne!(done["isError"], true, "{done}");
         assert!(!home.work().join(goes).exists(), "{done}");
         client.close();
-        // This client cannot ask anybody.
+        // This client cannot ask a person.
         home.put(goes, "x");
         home.put(".envrc", "x");
         let mut silent = Client::start(&home, Era::Modern, &["mcp"]);
@@ -235,7 +235,7 @@ fn call_with_two_reasons_is_asked_about_once_and_runs_after_consent() {
     }
 }
 
-/// Writing files that run code is refused if nobody can be asked, and asked about otherwise. Reading them is never asked about.
+/// Writing files that run code requires consent, and is refused if the client cannot ask a person. Reading them requires none.
 #[test]
 fn file_that_runs_code_is_written_only_with_consent() {
     let home = Home::new();

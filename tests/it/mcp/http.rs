@@ -23,7 +23,7 @@ impl Served {
         let mut command = Command::new(binary());
         command.arg("serve").args(["--listen", listen]).args(args);
         command.current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env("HOME", home.data()).stdout(Stdio::piped());
-        for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
+        for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT", "SESSION"] {
             command.env_remove(format!("TREEHOLD_{name}"));
         }
         let mut child = command.spawn().unwrap();
@@ -58,7 +58,7 @@ impl Served {
     }
 
     /// Calls a tool as clients of revision 2026-07-28 do.
-    fn call(&self, path: &str, headers: &[(&str, &str)], tool: &str, arguments: Value) -> (u16, Value) {
+    pub(super) fn call(&self, path: &str, headers: &[(&str, &str)], tool: &str, arguments: Value) -> (u16, Value) {
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
         let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
@@ -117,6 +117,21 @@ fn thread_comes_from_url_header_or_argument() {
 }
 
 #[test]
+fn reserved_thread_id_is_refused_in_url_header_and_argument() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    let list = |path: &str, headers: &[(&str, &str)], arguments: Value| served.call(path, headers, "ls", arguments).1.to_string();
+    for answer in [
+        list("/mcp/t/_treehold", &[], json!({})),
+        list("/mcp", &[("Treehold-Thread", "_treehold")], json!({})),
+        list("/mcp", &[], json!({"thread_id": "_treehold"})),
+    ] {
+        assert!(answer.contains("the thread id `_treehold` is reserved"), "{answer}");
+    }
+    served.stop();
+}
+
+#[test]
 fn requests_for_other_hosts_and_origins_are_refused() {
     let home = Home::new();
     let served = Served::start(&home, &["--allow-host", "files.example.com", "--allow-origin", "https://app.example.com:443"]);
@@ -153,7 +168,7 @@ fn token_is_required_at_every_mcp_path() {
 fn address_beyond_loopback_requires_a_token() {
     let home = Home::new();
     let said = home.command(&["serve", "--listen", "0.0.0.0:0"]).assert().code(2).get_output().stderr.clone();
-    assert!(String::from_utf8(said).unwrap().contains("there is no token"));
+    assert!(String::from_utf8(said).unwrap().contains("no token is set"));
 }
 
 #[test]
@@ -260,15 +275,16 @@ fn invalid_options_are_refused_with_a_suggestion() {
     let home = Home::new();
     let serve = |more: &[&'static str]| [&["serve", "--listen", "127.0.0.1:0"], more].concat();
     for (args, says) in [
-        (serve(&["--allow-origin", "nonsense"]), "`nonsense` is no origin; give a scheme and a host"),
-        (serve(&["--allow-origin", "https://app.example.com/path"]), "is no origin"),
-        (serve(&["--allow-host", "https://files.example.com"]), "is no host; give a name or an address"),
-        (serve(&["--allow", "/memories"]), "add --tools reference"),
-        (vec!["serve", "--listen", "localhost"], "such as 127.0.0.1:7777 or localhost:7777"),
-        (vec!["serve", "--listen", "no-such-name.invalid:80"], "`no-such-name.invalid:80` is nothing to listen at"),
-        (vec!["mcp", "--allow", "/memories"], "add --tools reference"),
+        (serve(&["--allow-origin", "nonsense"]), "`nonsense` is not an origin; give only a scheme and a host"),
+        (serve(&["--allow-origin", "https://app.example.com/path"]), "is not an origin"),
+        (serve(&["--allow-host", "https://files.example.com"]), "is not a host; give a name or an address"),
+        (serve(&["--allow", "/memories"]), "add `--tools reference`"),
+        (serve(&["--tools", "reference", "--allow", "/memories/nope"]), "create it first (`treehold mkdir /memories/nope`)"),
+        (vec!["serve", "--listen", "localhost"], "such as `127.0.0.1:7777` or `localhost:7777`"),
+        (vec!["serve", "--listen", "no-such-name.invalid:80"], "`no-such-name.invalid:80` is not an address to listen on"),
+        (vec!["mcp", "--allow", "/memories"], "add `--tools reference`"),
         (vec!["mcp", "--tools", "reference", "--allow", "memories"], "the path is not absolute; start it with `/`"),
-        (vec!["mcp", "--tools", "reference", "--allow", "/nope"], "make it first (`treehold mkdir /nope`)"),
+        (vec!["mcp", "--tools", "reference", "--allow", "/nope"], "create it first (`treehold mkdir /nope`)"),
     ] {
         let said = home.command(&args).assert().code(2).get_output().stderr.clone();
         let said = String::from_utf8(said).unwrap();

@@ -2,6 +2,7 @@
 
 mod consent;
 mod http;
+mod memo;
 mod profiles;
 mod reference;
 mod resources;
@@ -53,7 +54,7 @@ impl Client {
     fn start_with(home: &Home, era: Era, args: &[&str], capabilities: Value) -> Self {
         let mut command = Command::new(binary());
         command.args(args).current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env("HOME", home.data());
-        for name in ["CONFIG", "USER", "TENANT", "AGENT"] {
+        for name in ["CONFIG", "USER", "TENANT", "AGENT", "SESSION"] {
             command.env_remove(format!("TREEHOLD_{name}"));
         }
         // The default thread of commands, so that they see what the server does.
@@ -107,7 +108,7 @@ impl Client {
 
     /// Returns the next message of the server.
     fn next(&mut self) -> Value {
-        self.lines.recv_timeout(HUNG).expect("the server says something")
+        self.lines.recv_timeout(HUNG).expect("the server sends a message")
     }
 
     /// Returns the response to a request. Earlier messages are kept in `heard`.

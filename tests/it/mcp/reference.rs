@@ -1,5 +1,6 @@
 //! The restriction of the reference tools to the directories of `--allow`, with links that lead out of them.
 
+use super::http::Served;
 use super::{Client, Era};
 use crate::cli::Home;
 use serde_json::{Value, json};
@@ -73,7 +74,7 @@ fn arguments(tool: &Value, path: &str, own: Option<&str>) -> Value {
     arguments
 }
 
-/// Only the text of a path was checked: read, edit, write, list and move followed links out of the directory.
+/// Regression: only the text of a path was checked, so read, edit, write, list and move followed links out of the directory.
 #[test]
 fn reference_tools_follow_no_link_out_of_allowed_directories() {
     let home = home();
@@ -128,4 +129,25 @@ fn link_within_allowed_directories_is_followed() {
         let outside = client.call("read_text_file", json!({"path": "/workspace/secret/s.txt"}));
         assert_eq!(outside["isError"], true, "{outside}");
     }
+}
+
+/// Regression: a directory of one thread had to exist in the thread `default` for the server to start.
+#[test]
+fn allowed_directory_of_a_thread_is_checked_in_the_thread_of_each_call() {
+    let home = Home::new();
+    home.ok(&["--thread", "docs", "write", "/docs/a.txt", "text of the thread"]);
+    let served = Served::start(&home, &["--tools", "reference", "--allow", "/docs"]);
+    let call = |thread: &str, tool: &str, arguments: Value| {
+        let (status, answer) = served.call(&format!("/mcp/t/{thread}"), &[], tool, arguments);
+        assert_eq!(status, 200, "{answer}");
+        answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+    };
+    assert!(call("docs", "read_text_file", json!({"path": "/docs/a.txt"})).contains("text of the thread"));
+    assert!(call("docs", "read_text_file", json!({"path": "/other"})).contains("Access denied"));
+    // A thread without the directory lacks it, until a call creates it.
+    assert!(call("empty", "list_directory", json!({"path": "/docs"})).contains("ENOENT"));
+    assert!(call("empty", "write_file", json!({"path": "/docs/b.txt", "content": "x"})).contains("ENOENT"));
+    assert!(call("empty", "create_directory", json!({"path": "/docs"})).contains("Successfully created"));
+    assert!(call("empty", "write_file", json!({"path": "/docs/b.txt", "content": "new"})).contains("Successfully wrote"));
+    assert_eq!(home.ok(&["--thread", "empty", "cat", "/docs/b.txt"]), "new");
 }

@@ -100,7 +100,7 @@ fn legacy_subscriber_is_notified_until_it_unsubscribes() {
     client.result("resources/unsubscribe", json!({"uri": "vfs:///memories/a.md"}));
     client.text("write_file", json!({"path": "/memories/a.md", "content": "y"}));
     client.text("write_file", json!({"path": "/memories/b.md", "content": "y"}));
-    assert_eq!(updated(&mut client), "vfs:///memories/b.md", "and nothing of the other before");
+    assert_eq!(updated(&mut client), "vfs:///memories/b.md", "no notification of the other resource comes first");
     client.close();
 }
 
@@ -117,7 +117,7 @@ fn subscription_beyond_the_limit_is_refused() {
     let refused = client.error("subscriptions/listen", request());
     assert_eq!((&refused["code"], &refused["data"]["code"]), (&json!(-32000), &json!("unavailable")), "{refused}");
     client.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": first}}));
-    // The server frees the place once it has processed the cancellation.
+    // The server frees the slot once it has processed the cancellation.
     loop {
         let id = client.ask("subscriptions/listen", request());
         acknowledged(&mut client);

@@ -1,4 +1,4 @@
-//! The thread of a call, and that it is saved.
+//! How a call selects its thread, and that the thread is saved.
 
 use super::{Client, ERAS, Era};
 use crate::cli::Home;
@@ -75,7 +75,7 @@ fn concurrent_calls_over_one_connection_lose_nothing() {
     assert_eq!(lines, (0..CALLS).collect::<Vec<_>>());
 }
 
-/// Two clients of two projects wrote to the same `/`.
+/// Regression: two clients of two projects wrote to the same `/`.
 #[cfg(unix)]
 #[test]
 fn each_project_has_its_own_thread_unless_one_is_named() {
@@ -98,7 +98,7 @@ fn each_project_has_its_own_thread_unless_one_is_named() {
     assert_eq!(one, again);
     std::os::unix::fs::symlink(home.work().join("one"), home.work().join("link")).unwrap();
     assert_eq!(thread(&started("link", &[])).unwrap(), one, "a link to a directory is the directory");
-    assert_eq!(started("one", &["--thread", "own"]), "", "who names a thread is told nothing");
+    assert_eq!(started("one", &["--thread", "own"]), "", "no notice is printed for a named thread");
     let config = home.put("named.toml", "[scope]\nthread = \"mine\"\n");
     assert_eq!(started("one", &["--config", config.to_str().unwrap()]), "");
 }

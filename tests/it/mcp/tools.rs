@@ -2,7 +2,8 @@
 
 use super::{Client, ERAS, Era, text};
 use crate::cli::Home;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::io::Write;
 
 #[test]
 fn tool_list_is_the_same_for_both_protocol_forms() {
@@ -41,7 +42,7 @@ fn file_content_round_trips_as_text_only() {
             "/memories/a.md:2:first line without an end"
         );
         let read = client.call("read_file", json!({"path": "/memories/a.md"}));
-        assert_eq!(read["_meta"]["treehold/data"]["total_lines"], 2, "what programs want stands beside the text: {read}");
+        assert_eq!(read["_meta"]["treehold/data"]["total_lines"], 2, "programs find the data in `_meta`: {read}");
         client.text("delete", json!({"path": "/memories/a.md"}));
         client.close();
     }
@@ -65,13 +66,65 @@ fn errors_a_model_can_fix_are_results_and_others_protocol_errors() {
     }
 }
 
+/// Lines that are made to be costly or ambiguous, and numbers that no tool can use, end neither the server nor the connection.
+#[test]
+fn hostile_lines_and_numbers_are_answered_and_next_call_works() {
+    let home = Home::new();
+    for era in ERAS {
+        let mut client = Client::start(&home, era, &["mcp", "--tools", "admin"]);
+        client.text("write_file", json!({"path": "/plan.md", "content": "x"}));
+        let deep = format!("{}1{}", "[".repeat(50_000), "]".repeat(50_000));
+        let call = |arguments: &str| {
+            format!(r#"{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {{"name": "ls", "arguments": {arguments}}}}}"#)
+        };
+        let long = format!("{{\"path\": \"/{}\"}}", "x".repeat(17 << 20));
+        for (line, code) in [
+            (call(&format!("{{\"path\": {deep}}}")), -32700),
+            (call(&format!("{{\"limit\": {}}}", "9".repeat(1_000))), -32700),
+            (call(&long), -32600),
+            ("[".repeat(1 << 20), -32700),
+        ] {
+            client.send_line(&line);
+            let answer = client.next();
+            assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(code), &Value::Null), "{answer}");
+        }
+        let stdin = client.stdin.as_mut().unwrap();
+        stdin.write_all(b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"\xff\"}\n").unwrap();
+        assert_eq!(client.next()["error"]["code"], -32700);
+        let mut asked = 0;
+        for tool in client.result("tools/list", json!({}))["tools"].as_array().unwrap() {
+            let (name, schema) = (tool["name"].as_str().unwrap(), &tool["inputSchema"]);
+            for (argument, property) in
+                schema["properties"].as_object().unwrap().iter().filter(|(_, property)| property["type"] == "integer")
+            {
+                for number in [json!(0), json!(-1), json!(1.5), json!(1e308), json!(-1e308), json!(u64::MAX), json!(i64::MIN)] {
+                    let mut arguments = json!({argument: number});
+                    for required in schema["required"].as_array().into_iter().flatten().map(|required| required.as_str().unwrap()) {
+                        let value = if required == "path" || required == "file_path" { "/plan.md" } else { "x" };
+                        arguments.as_object_mut().unwrap().entry(required).or_insert_with(|| json!(value));
+                    }
+                    let result = client.call(name, arguments.clone());
+                    // A large whole number may be a valid limit; 0, a negative number and a fraction are not.
+                    let is_whole = number == json!(0) && argument != "limit" || number == json!(u64::MAX);
+                    let may_be_valid = is_whole || property.get("minimum").is_none();
+                    assert!(may_be_valid || result["isError"] == true, "{name} {arguments}: {result}");
+                    asked += 1;
+                }
+            }
+        }
+        assert!(asked > 30, "{asked}");
+        assert_eq!(client.text("read_file", json!({"path": "/plan.md"})), "x");
+        client.close();
+    }
+}
+
 #[test]
 fn client_that_disconnects_at_once_is_not_an_error() {
     let home = Home::new();
     home.command(&["mcp"]).write_stdin("").assert().success().stdout("");
 }
 
-/// A line that was not JSON got no response, and its client waited.
+/// Regression: a line that was not JSON got no response, and its client waited.
 #[test]
 fn malformed_line_is_answered_with_a_protocol_error() {
     let home = Home::new();

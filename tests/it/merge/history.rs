@@ -1,4 +1,4 @@
-//! What two threads are compared with, and what a merge leaves behind.
+//! The bases of merges, and the checkpoints that merges leave.
 
 use super::{all, files, path, scope};
 use treehold::ErrorKind;
@@ -7,7 +7,7 @@ use treehold::checkpoint::{
 };
 
 #[tokio::test]
-async fn a_merge_is_one_checkpoint_that_remembers_what_was_merged() {
+async fn merge_is_one_checkpoint_that_records_its_source() {
     for threads in all() {
         let base = threads.edit("main", &[("/a", Some("a"))]).await;
         threads.fork("main", "fork").await;
@@ -16,26 +16,26 @@ async fn a_merge_is_one_checkpoint_that_remembers_what_was_merged() {
         let outcome = threads.merge("fork", "main", &options).await.unwrap();
         let made = outcome.checkpoint.unwrap();
         assert_eq!((outcome.base.thread.as_str(), outcome.base.id), ("main", base));
-        assert_eq!(made.parent.clone().unwrap().id, base, "a thread that did nothing gets one too");
+        assert_eq!(made.parent.clone().unwrap().id, base, "a thread without changes gets a checkpoint too");
         assert_eq!(made.merged.as_ref().unwrap(), &outcome.theirs);
         assert_eq!((outcome.theirs.thread.as_str(), outcome.theirs.id), ("fork", theirs));
         assert!(made.id > theirs && made.label.as_deref() == Some("merged"));
         let noted = [("why", "done"), (MERGED_THREAD, "fork"), (MERGED_CHECKPOINT, &theirs.to_string())];
         assert!(noted.iter().all(|(name, value)| made.metadata[*name] == *value), "{:?}", made.metadata);
         let read = threads.0.get(&scope("main"), At::Latest).await.unwrap().unwrap();
-        assert_eq!(read.checkpoint, made, "it reads back as it was made");
+        assert_eq!(read.checkpoint, made, "the stored checkpoint equals the returned one");
     }
 }
 
 #[tokio::test]
-async fn threads_are_merged_back_and_forth() {
+async fn threads_can_be_merged_back_and_forth() {
     for threads in all() {
         threads.edit("main", &[("/t", Some("1\n2\n3\n4\n5\n"))]).await;
         threads.fork("main", "fork").await;
         assert_eq!(
             threads.merge("fork", "main", &MergeOptions::new()).await.unwrap().status,
             MergeStatus::UpToDate,
-            "a fork is nothing new"
+            "a fork without changes has nothing to merge"
         );
         let mut count = threads.count("main").await;
         for round in 0..4 {
@@ -53,7 +53,7 @@ async fn threads_are_merged_back_and_forth() {
 }
 
 #[tokio::test]
-async fn two_forks_of_one_thread_are_merged_into_it_and_into_each_other() {
+async fn two_forks_merge_into_their_thread_and_into_each_other() {
     for threads in all() {
         threads.edit("main", &[("/t", Some("1\n2\n3\n4\n5\n"))]).await;
         threads.fork("main", "one").await;
@@ -66,14 +66,14 @@ async fn two_forks_of_one_thread_are_merged_into_it_and_into_each_other() {
         let expected = files(&[("/t", "one\n2\n3\n4\ntwo\n"), ("/one", "1"), ("/two", "2")]);
         assert_eq!(threads.files("main").await, expected);
         let outcome = threads.merge("one", "main", &MergeOptions::new()).await.unwrap();
-        assert_eq!(outcome.status, MergeStatus::UpToDate, "it came with the other");
+        assert_eq!(outcome.status, MergeStatus::UpToDate, "the other merge has brought these changes");
     }
 }
 
-/// Each merges what the other had before: there are two checkpoints that both come from, and neither comes from the other. Compared
-/// with the newer one alone, what a side took back of the other was lost without a conflict.
+/// Each merges the other's earlier state, so there are two common ancestors, neither of which descends from the other. If only the newer
+/// one were the base, a change that one side had reverted would be lost without a conflict.
 #[tokio::test]
-async fn a_criss_cross_is_merged_with_a_base_that_is_named() {
+async fn criss_cross_merge_requires_a_named_base() {
     for threads in all() {
         threads.edit("main", &[("/a", Some("a")), ("/b", Some("b"))]).await;
         threads.fork("main", "fork").await;
@@ -93,7 +93,7 @@ async fn a_criss_cross_is_merged_with_a_base_that_is_named() {
 }
 
 #[tokio::test]
-async fn a_restore_is_a_change_like_any_other() {
+async fn restore_is_merged_like_any_other_change() {
     for threads in all() {
         let first = threads.edit("main", &[("/a", Some("one"))]).await;
         threads.edit("main", &[("/a", Some("two"))]).await;
@@ -106,7 +106,7 @@ async fn a_restore_is_a_change_like_any_other() {
 }
 
 #[tokio::test]
-async fn the_base_may_be_older_than_a_page_of_checkpoints() {
+async fn base_older_than_one_page_of_checkpoints_is_found() {
     for threads in all() {
         let base = threads.edit("main", &[("/a", Some("a"))]).await;
         threads.fork("main", "fork").await;
@@ -120,7 +120,7 @@ async fn the_base_may_be_older_than_a_page_of_checkpoints() {
 }
 
 #[tokio::test]
-async fn a_pruned_base_is_said_and_another_may_be_named() {
+async fn pruned_base_is_reported_and_another_can_be_named() {
     for threads in all() {
         let old = threads.edit("main", &[("/t", Some("1\n2\n3\n"))]).await;
         threads.edit("main", &[("/other", Some("x"))]).await;
@@ -130,7 +130,7 @@ async fn a_pruned_base_is_said_and_another_may_be_named() {
         threads.0.prune(&scope("main"), &PruneOptions::new().with_keep_last(1)).await.unwrap();
         let error = threads.merge("fork", "main", &MergeOptions::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert!(error.message().contains("was pruned; name the one to compare both with"), "{error}");
+        assert!(error.message().contains("was pruned; name a checkpoint"), "{error}");
         assert_eq!(threads.merge("fork", "main", &MergeOptions::new().with_base(old)).await.unwrap_err().kind(), ErrorKind::NotFound);
         // The fork's first checkpoint has the tree of the one that was pruned.
         let first = threads.0.list(&scope("fork"), &Default::default()).await.unwrap().checkpoints.pop().unwrap().id;
@@ -147,7 +147,7 @@ async fn a_pruned_base_is_said_and_another_may_be_named() {
 }
 
 #[tokio::test]
-async fn a_pruned_checkpoint_that_is_not_the_base_is_passed_over() {
+async fn pruned_checkpoint_other_than_the_base_is_skipped() {
     for threads in all() {
         threads.edit("main", &[("/a", Some("a"))]).await;
         let base = threads.edit("main", &[("/a", Some("b"))]).await;
@@ -158,7 +158,7 @@ async fn a_pruned_checkpoint_that_is_not_the_base_is_passed_over() {
         let newest = threads.0.list(&scope("fork"), &Default::default()).await.unwrap().checkpoints.len() as u64;
         threads.0.prune(&scope("fork"), &PruneOptions::new().with_keep_last(1)).await.unwrap();
         assert_eq!((newest, threads.count("fork").await), (4, 1));
-        // The fork's own first checkpoint is gone, and with it what it was forked from.
+        // The fork's first checkpoint is gone, and with it the record of its origin.
         let error = threads.merge("fork", "main", &MergeOptions::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         let outcome = threads.merge("fork", "main", &MergeOptions::new().with_base(base)).await.unwrap();
@@ -167,13 +167,13 @@ async fn a_pruned_checkpoint_that_is_not_the_base_is_passed_over() {
 }
 
 #[tokio::test]
-async fn threads_without_a_common_checkpoint_are_told() {
+async fn threads_without_a_common_ancestor_are_refused() {
     for threads in all() {
         threads.edit("main", &[("/a", Some("a"))]).await;
         threads.edit("other", &[("/a", Some("a"))]).await;
         let error = threads.merge("other", "main", &MergeOptions::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert!(error.message().contains("have no checkpoint that both come from"), "{error}");
+        assert!(error.message().contains("have no common ancestor"), "{error}");
         for (source, into) in [("none", "main"), ("main", "none")] {
             let error = threads.merge(source, into, &MergeOptions::new()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -183,7 +183,7 @@ async fn threads_without_a_common_checkpoint_are_told() {
 }
 
 #[tokio::test]
-async fn a_copy_of_a_thread_is_merged_as_the_thread_is() {
+async fn copied_thread_is_merged_like_its_source() {
     for threads in all() {
         threads.edit("main", &[("/a", Some("a"))]).await;
         let base = threads.edit("main", &[("/b", Some("b"))]).await;
@@ -197,7 +197,7 @@ async fn a_copy_of_a_thread_is_merged_as_the_thread_is() {
 }
 
 #[tokio::test]
-async fn a_head_that_moved_is_a_conflict_and_nothing_is_written() {
+async fn merge_onto_an_outdated_head_conflicts_and_writes_nothing() {
     for threads in all() {
         threads.edit("main", &[("/a", Some("a"))]).await;
         let head = threads.0.get(&scope("main"), At::Latest).await.unwrap().unwrap().head;
@@ -212,7 +212,7 @@ async fn a_head_that_moved_is_a_conflict_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_merges_at_once_each_is_whole_or_told_of_the_conflict() {
+async fn concurrent_merges_are_each_complete_or_a_conflict() {
     for threads in all() {
         threads.edit("main", &[("/a", Some("a"))]).await;
         let mut merging = Vec::new();
@@ -239,9 +239,9 @@ async fn of_merges_at_once_each_is_whole_or_told_of_the_conflict() {
     }
 }
 
-/// What was merged in is read from where the fork saved it, and stays when the fork goes.
+/// Merged content is read from the fork's rows, and stays when the fork is removed.
 #[tokio::test]
-async fn what_was_merged_stays_when_the_fork_is_removed_and_swept() {
+async fn merged_content_survives_removal_and_sweep_of_the_fork() {
     for threads in all() {
         threads.edit("main", &[("/a", Some("a"))]).await;
         threads.fork("main", "fork").await;

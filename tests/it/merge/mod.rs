@@ -1,4 +1,4 @@
-//! Threads that part and are merged again, over both checkpointers.
+//! Threads that diverge and are merged again, over both checkpointers.
 
 mod history;
 mod property;
@@ -11,10 +11,10 @@ use treehold::checkpoint::{At, CheckpointId, Checkpointer, MergeOptions, MergeOu
 use treehold::ops::EntryKind;
 use treehold::{BackendExt, MemoryCheckpointer, MemoryStore, Result, Scope, StateBackend, StoreCheckpointer, VfsPathBuf};
 
-/// What stands at each path: a directory's name ends with `/`.
+/// The content of a tree by path; the name of a directory ends with `/`.
 type Files = BTreeMap<String, String>;
 
-/// One edit: a file of a content, a directory (`/d/`), or nothing.
+/// One edit: a file with its content, a directory (`/d/`), or a removal.
 type Edit<'e> = (&'e str, Option<&'e str>);
 
 /// Threads of one user.

@@ -26,7 +26,7 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
     vec(edit, 0..8)
 }
 
-/// Edits a thread; what cannot be done is left out.
+/// Edits a thread; impossible edits are skipped.
 async fn edit(threads: &Threads, thread: &str, edits: &[Edit]) {
     let opened = threads.0.open(&scope(thread), At::Latest).await.unwrap();
     let (state, head) = opened.map_or_else(Default::default, |opened| (opened.state, opened.head));
@@ -41,7 +41,7 @@ async fn edit(threads: &Threads, thread: &str, edits: &[Edit]) {
     threads.0.put(&scope(thread), &tree.snapshot(), &PutOptions::new().with_head(head)).await.unwrap();
 }
 
-/// Returns what stands at a path: a file's content, or a directory.
+/// Returns the content of the file at a path, or that it is a directory.
 fn at<'f>(files: &'f Files, path: &str) -> Option<&'f str> {
     if files.contains_key(&format!("{path}/")) { Some("/") } else { files.get(path).map(String::as_str) }
 }
@@ -84,7 +84,7 @@ async fn check(threads: Threads, base: Vec<Edit>, ours: Vec<Edit>, theirs: Vec<E
         }
         let again = threads.merge("fork", &into, &MergeOptions::new()).await.unwrap();
         assert_eq!(again.status, MergeStatus::UpToDate);
-        // What was merged is what was said.
+        // The merged tree has exactly the reported changes.
         let changed: BTreeSet<String> = names_of_changes(&ours, &files);
         let told: BTreeSet<String> = merged.changes.iter().map(|change| change.path.to_string()).collect();
         assert_eq!(told, changed);
@@ -107,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_one_side_changed_is_never_lost(base in edits(), ours in edits(), theirs in edits()) {
+    fn changes_of_one_side_are_never_lost(base in edits(), ours in edits(), theirs in edits()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for threads in all() {
             runtime.block_on(check(threads, base.clone(), ours.clone(), theirs.clone()));

@@ -17,7 +17,7 @@ async fn forked(durability: ThreadDurability) -> (Session, Session) {
 }
 
 #[tokio::test]
-async fn a_session_saves_merges_and_goes_on() {
+async fn session_continues_after_saving_and_merging() {
     for durability in [ThreadDurability::Sync, ThreadDurability::Step, ThreadDurability::Exit] {
         let (session, fork) = forked(durability).await;
         fork.backend().write("/t", "1\n2\n3\n4\nfork\n").await.unwrap();
@@ -35,7 +35,7 @@ async fn a_session_saves_merges_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_conflict_leaves_the_session_as_it_is() {
+async fn conflict_leaves_the_session_unchanged() {
     let (session, fork) = forked(ThreadDurability::Exit).await;
     fork.backend().write("/t", "fork").await.unwrap();
     fork.save().await.unwrap();
@@ -44,9 +44,9 @@ async fn a_conflict_leaves_the_session_as_it_is() {
     assert_eq!(session.backend().read_text("/t").await.unwrap(), "main");
 }
 
-/// A change that was made between the save and the merged state taking its place was gone.
+/// Regression: a change made between the save and the switch to the merged state was lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_change_is_lost_beside_a_merge() {
+async fn changes_concurrent_with_a_merge_are_not_lost() {
     let (session, fork) = forked(ThreadDurability::Step).await;
     for round in 0..20 {
         fork.backend().write("/f", format!("{round}")).await.unwrap();

@@ -1,9 +1,9 @@
-//! What becomes of a path, by what each side did to it.
+//! The result of a merge for each path, by the changes of each side.
 
 use super::{Edit, all, files, path};
 use treehold::checkpoint::{MergeConflictKind, MergeOptions, MergeResolution, MergeStatus, MergeStrategy};
 
-/// A situation and what is to become of it: without a strategy, when ours wins, and when theirs does.
+/// A situation and its expected results: without a strategy, with `ours`, and with `theirs`.
 struct Situation {
     name: &'static str,
     base: Edits,
@@ -18,7 +18,7 @@ use MergeConflictKind::{Binary, BothAdded, BothChanged, ChangedAndRemoved, Direc
 
 type Edits = &'static [Edit<'static>];
 
-/// What is merged without a conflict: its name, base, ours, theirs, and the result.
+/// Merges without a conflict: name, base, ours, theirs, and the result.
 type Clean = (&'static str, Edits, Edits, Edits, &'static [(&'static str, &'static str)]);
 
 const CLEAN: &[Clean] = &[
@@ -29,7 +29,7 @@ const CLEAN: &[Clean] = &[
         &[("/b", Some("B")), ("/c", Some("C"))],
         &[("/a", "A"), ("/b", "B"), ("/c", "C")],
     ),
-    ("nothing happened here", &[("/a", Some("a"))], &[], &[("/a", None), ("/d/", Some(""))], &[("/d/", "")]),
+    ("only the other side changed", &[("/a", Some("a"))], &[], &[("/a", None), ("/d/", Some(""))], &[("/d/", "")]),
     (
         "both do the same",
         &[("/a", Some("a")), ("/b", Some("b"))],
@@ -72,7 +72,13 @@ const CLEAN: &[Clean] = &[
         &[("/d/x", None)],
         &[("/d", "d")],
     ),
-    ("both remove, one of them more", &[("/d/x", Some("x")), ("/d/e/y", Some("y"))], &[("/d/x", None)], &[("/d", None)], &[]),
+    (
+        "both remove files, one side more than the other",
+        &[("/d/x", Some("x")), ("/d/e/y", Some("y"))],
+        &[("/d/x", None)],
+        &[("/d", None)],
+        &[],
+    ),
     (
         "both make a directory",
         &[("/k", Some("k"))],
@@ -93,7 +99,7 @@ const CONFLICTS: &[Situation] = &[
         theirs_wins: &[("/t", "1\ntheirs\n3\n"), ("/n", "n")],
     },
     Situation {
-        name: "only one of the ends of a file",
+        name: "each side changes only the end of the file, differently",
         base: &[("/t", Some("1\n2"))],
         ours: &[("/t", Some("1\n2\n"))],
         theirs: &[("/t", Some("1\n2\n3"))],
@@ -165,7 +171,7 @@ const CONFLICTS: &[Situation] = &[
         theirs_wins: &[("/k", "k"), ("/n/", ""), ("/n/a", "a"), ("/n/b/", ""), ("/n/b/c", "c")],
     },
     Situation {
-        name: "a directory becomes a file here, and is worked in there",
+        name: "a directory becomes a file here, and its content changes there",
         base: &[("/d/a", Some("a")), ("/d/b", Some("b"))],
         ours: &[("/d", None), ("/d", Some("file"))],
         theirs: &[("/d/a", Some("A")), ("/d/n", Some("n"))],
@@ -174,7 +180,7 @@ const CONFLICTS: &[Situation] = &[
         theirs_wins: &[("/d/", ""), ("/d/a", "A"), ("/d/b", "b"), ("/d/n", "n")],
     },
     Situation {
-        name: "a directory becomes a file there, and is worked in here",
+        name: "a directory becomes a file there, and its content changes here",
         base: &[("/d/a", Some("a")), ("/d/b", Some("b"))],
         ours: &[("/d/a", Some("A")), ("/d/b", None)],
         theirs: &[("/d", None), ("/d", Some("file"))],
@@ -203,7 +209,7 @@ const CONFLICTS: &[Situation] = &[
 ];
 
 #[tokio::test]
-async fn what_can_be_merged_is() {
+async fn compatible_changes_are_merged() {
     for threads in all() {
         for (name, base, ours, theirs, expected) in CLEAN {
             threads.edit("main", base).await;
@@ -228,7 +234,7 @@ async fn what_can_be_merged_is() {
 }
 
 #[tokio::test]
-async fn what_cannot_is_a_conflict_until_it_is_decided() {
+async fn incompatible_changes_conflict_until_resolved() {
     for threads in all() {
         for Situation { name, base, ours, theirs, conflicts, ours_wins, theirs_wins } in CONFLICTS {
             for (strategy, expected) in [(MergeStrategy::Ours, ours_wins), (MergeStrategy::Theirs, theirs_wins)] {
@@ -259,7 +265,7 @@ async fn what_cannot_is_a_conflict_until_it_is_decided() {
 }
 
 #[tokio::test]
-async fn lines_are_decided_by_union_markers_or_a_content() {
+async fn conflicting_lines_are_resolved_by_union_markers_or_content() {
     for threads in all() {
         threads.edit("main", &[("/t", Some("1\n2\n3\n")), ("/b", Some("\0")), ("/d/x", Some("x"))]).await;
         threads.fork("main", "fork").await;
@@ -267,7 +273,7 @@ async fn lines_are_decided_by_union_markers_or_a_content() {
         threads.edit("fork", &[("/t", Some("1\ntheirs\n3\n")), ("/b", Some("\0t")), ("/d/x", Some("theirs"))]).await;
         let options = MergeOptions::new().with_dry_run(true).with_strategy(MergeStrategy::Union);
         let outcome = threads.merge("fork", "main", &options).await.unwrap();
-        assert_eq!((outcome.status, outcome.undecided), (MergeStatus::Conflict, 1), "what is no text has no lines");
+        assert_eq!((outcome.status, outcome.undecided), (MergeStatus::Conflict, 1), "binary content cannot be merged by lines");
         let hunk = &outcome.conflicts[2].hunks[0];
         assert_eq!((hunk.base.line, hunk.base.lines, hunk.base.text.as_str()), (2, 1, "2\n"));
         assert_eq!((hunk.ours.text.as_str(), hunk.theirs.text.as_str(), hunk.ours.truncated), ("ours\n", "theirs\n", false));
@@ -283,7 +289,7 @@ async fn lines_are_decided_by_union_markers_or_a_content() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_decided_by_removing_and_a_resolution_without_one_is_refused() {
+async fn conflict_can_be_resolved_by_removal_and_unused_resolution_is_refused() {
     for threads in all() {
         threads.edit("main", &[("/k", Some("k"))]).await;
         threads.fork("main", "fork").await;
@@ -299,7 +305,7 @@ async fn a_conflict_is_decided_by_removing_and_a_resolution_without_one_is_refus
 }
 
 #[tokio::test]
-async fn what_is_listed_is_bounded_and_all_is_counted() {
+async fn merge_lists_are_bounded_and_all_changes_are_counted() {
     for threads in all() {
         threads.edit("main", &[("/k", Some("k"))]).await;
         threads.fork("main", "fork").await;

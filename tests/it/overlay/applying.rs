@@ -1,6 +1,7 @@
 //! Applying changes to the lower tree.
 
 use super::*;
+use treehold::forward_backend;
 
 #[tokio::test]
 async fn apply_makes_lower_tree_equal_and_empties_the_overlay() {
@@ -48,7 +49,7 @@ async fn theirs_also_drops_dependent_differences() {
 }
 
 #[tokio::test]
-async fn obstacle_removed_before_a_failure_is_no_conflict_afterwards() {
+async fn obstacle_removed_before_a_failure_is_not_a_conflict_afterwards() {
     for after in [false, true] {
         for nth in 0..6 {
             let lower = Arc::new(StateBackend::new());
@@ -90,29 +91,7 @@ impl Backend for OneByOne {
         self.tree.capabilities().with_atomic_batch(false)
     }
 
-    async fn stat(&self, path: &VfsPath) -> treehold::Result<Entry> {
-        self.tree.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> treehold::Result<FileRead> {
-        self.tree.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> treehold::Result<Listing> {
-        self.tree.ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> treehold::Result<GlobResult> {
-        self.tree.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> treehold::Result<GrepResult> {
-        self.tree.grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &treehold::ops::SearchOptions) -> treehold::Result<treehold::ops::SearchResult> {
-        self.tree.search(path, options).await
-    }
+    forward_backend! { self => self.tree; stat, read, ls, glob, grep, search }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> treehold::Result<Vec<Changed>> {
         let mut results = Vec::new();
@@ -147,7 +126,7 @@ async fn apply_of_a_path_leaves_the_other_changes() {
     assert_eq!(lower.read_text("/src/main.rs").await.unwrap(), "new main\n");
     assert!(lower.exists("/src/lib.rs").await.unwrap() && !lower.exists("/src/other.rs").await.unwrap());
     assert_eq!(whole(&overlay).await, shown);
-    // What was applied is the base of later changes: no conflict with itself.
+    // Applied content is the base of later changes, so it causes no conflict.
     overlay.append("/src/main.rs", "more\n").await.unwrap();
     let left = ["-/src/a", "-/src/a/one.rs", "-/src/a/two.rs", "-/src/lib.rs", "~/src/main.rs", "+/src/other.rs"];
     assert_eq!(differences(&overlay).await, left);
@@ -169,7 +148,7 @@ async fn reader_always_finds_a_file_being_applied_or_discarded() {
                 loop {
                     let content = overlay.read_text("/d/file").await.unwrap();
                     assert_eq!(overlay.ls(&path("/d"), &LsOptions::new()).await.unwrap().entries.len(), 1);
-                    assert!(!overlay.stat(&path("/d/file")).await.unwrap().is_directory());
+                    assert!(!overlay.stat(&path("/d/file"), &StatOptions::new()).await.unwrap().is_directory());
                     if content == "end" {
                         break;
                     }
@@ -211,7 +190,7 @@ async fn host_directory_accepts_every_kind_of_difference() {
         let found = overlay.glob(VfsPath::ROOT, &options).await.unwrap();
         found.entries.iter().map(|entry| entry.path.to_string()).collect()
     };
-    assert_eq!(globbed(found(false)).await, ["/a.md"], "a link is no file");
+    assert_eq!(globbed(found(false)).await, ["/a.md"], "a link is not a file");
     assert_eq!(globbed(found(true)).await, ["/a.md", "/link", "/way"]);
     overlay.write("/.gitignore", "b.md\n").await.unwrap();
     assert_eq!(globbed(found(false)).await, ["/a.md"]);
@@ -257,7 +236,7 @@ async fn failed_apply_reports_what_was_applied_and_the_next_one_finishes() {
         let shown = whole(&overlay).await;
         let done = applied(&overlay).await;
         assert_eq!(done.failure.as_ref().expect("the lower tree refused").error.code, "unavailable");
-        assert!(root.join("gone").exists() || after, "what is removed goes last");
+        assert!(root.join("gone").exists() || after, "files are removed last");
         assert_eq!(whole(&overlay).await, shown, "the overlay shows what it did");
         let written = std::fs::read_dir(root.join("d")).map_or(0, Iterator::count);
         assert!(done.applied.len() <= written + 1, "{} of {written}", done.applied.len());
@@ -268,7 +247,7 @@ async fn failed_apply_reports_what_was_applied_and_the_next_one_finishes() {
     }
 }
 
-/// Regression: a link has no version, and was taken for a directory that had been replaced.
+/// Regression: a link has no version, and was mistaken for a directory that had been replaced.
 #[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
 async fn directory_with_links_is_removed_without_conflict() {

@@ -5,14 +5,18 @@ use super::*;
 #[tokio::test]
 async fn expected_version_still_matches_after_copy_up() {
     let (_, overlay) = project().await;
-    let version = overlay.stat(&path("/src/main.rs")).await.unwrap().version.unwrap();
+    let version = overlay.stat(&path("/src/main.rs"), &StatOptions::new()).await.unwrap().version.unwrap();
     overlay.write("/src/lib.rs", "x").await.unwrap();
     let written = overlay.write_if("/src/main.rs", "one\n", version).await.unwrap().version.unwrap();
     assert_ne!(version, written);
     let error = overlay.write_if("/src/main.rs", "two\n", version).await.unwrap_err();
     assert_eq!((error.kind(), error.current_version()), (ErrorKind::Conflict, Some(written)));
-    let stat = overlay.stat(&path("/src/main.rs")).await.unwrap();
-    assert_eq!(stat.created_at, overlay.lower().stat(&path("/src/main.rs")).await.unwrap().created_at, "an overwrite keeps the time");
+    let stat = overlay.stat(&path("/src/main.rs"), &StatOptions::new()).await.unwrap();
+    assert_eq!(
+        stat.created_at,
+        overlay.lower().stat(&path("/src/main.rs"), &StatOptions::new()).await.unwrap().created_at,
+        "an overwrite keeps the time"
+    );
 }
 
 #[tokio::test]
@@ -75,8 +79,8 @@ async fn lower_entry_created_under_a_written_path_is_hidden_with_it() {
     lower.write("/x/beneath", "the user's").await.unwrap();
     lower.write("/y", "the user's").await.unwrap();
     assert_eq!(overlay.read_text("/x").await.unwrap(), "the agent's");
-    assert_eq!(overlay.stat(&path("/x/beneath")).await.unwrap_err().kind(), ErrorKind::NotADirectory);
-    assert_eq!(overlay.stat(&path("/y/other")).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(overlay.stat(&path("/x/beneath"), &StatOptions::new()).await.unwrap_err().kind(), ErrorKind::NotADirectory);
+    assert_eq!(overlay.stat(&path("/y/other"), &StatOptions::new()).await.unwrap_err().kind(), ErrorKind::NotFound);
     overlay.delete("/x").await.unwrap();
     overlay.delete_all("/y").await.unwrap();
     assert!(!overlay.exists("/x").await.unwrap() && !overlay.exists("/y").await.unwrap());

@@ -30,9 +30,9 @@ async fn diff_lists_changes_while_lower_tree_stays_unchanged() {
     assert_eq!(differences(&overlay).await, expected);
     let diff = overlay.diff(&OverlayDiffOptions::new().with_path(path("/src/main.rs"))).await.unwrap();
     let main = &diff.differences[0];
-    let stat = lower.stat(&path("/src/main.rs")).await.unwrap();
+    let stat = lower.stat(&path("/src/main.rs"), &StatOptions::new()).await.unwrap();
     assert_eq!((main.before.as_ref(), main.based_on), (Some(&stat), stat.version));
-    assert_eq!(main.after, Some(overlay.stat(&path("/src/main.rs")).await.unwrap()));
+    assert_eq!(main.after, Some(overlay.stat(&path("/src/main.rs"), &StatOptions::new()).await.unwrap()));
     // Consecutive pages form the whole.
     let mut options = OverlayDiffOptions::new().with_limit(1);
     let mut paged = Vec::new();
@@ -45,6 +45,12 @@ async fn diff_lists_changes_while_lower_tree_stays_unchanged() {
         }
     }
     assert_eq!(paged, expected);
+    let none = OverlayDiffOptions::new().with_limit(0);
+    let page = overlay.diff(&none).await.unwrap();
+    assert_eq!((page.differences.len(), page.truncated.unwrap().cursor.as_str()), (0, "/"));
+    let page = overlay.diff(&none.clone().with_start_after(path("/docs"))).await.unwrap();
+    assert_eq!((page.differences.len(), page.truncated.unwrap().cursor.as_str()), (0, "/docs"));
+    assert_eq!(overlay.diff(&none.with_start_after(path("/src/run.rs"))).await.unwrap().truncated, None);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use treehold::layer::{Layer, LayerName, Layered, Next, Reply};
-use treehold::ops::{Op, OpKind};
+use treehold::ops::{Op, OpKind, StatOptions};
 
 #[tokio::test]
 async fn discard_shows_the_lower_tree_again() {
@@ -106,9 +106,9 @@ async fn versions_are_not_reused_after_discard_and_apply() {
     let mut seen = std::collections::HashMap::new();
     let mut look = async |overlay: &OverlayBackend| {
         let read = overlay.read(&file, &treehold::ops::ReadOptions::new()).await.unwrap();
-        assert_eq!(overlay.stat(&file).await.unwrap().version, Some(read.version));
+        assert_eq!(overlay.stat(&file, &StatOptions::new()).await.unwrap().version, Some(read.version));
         let content = seen.entry(read.version).or_insert_with(|| read.content.clone());
-        assert_eq!(*content, read.content, "a version stands for one content");
+        assert_eq!(*content, read.content, "one version has one content");
     };
     look(&overlay).await;
     for round in 0..3 {
@@ -138,7 +138,7 @@ async fn damaged_mark_is_reported_and_can_be_discarded_with_everything() {
     let error = overlay.diff(&OverlayDiffOptions::new()).await.unwrap_err();
     assert_eq!((error.kind(), error.path()), (ErrorKind::Corrupt, Some(&*path("/README.md"))));
     assert_eq!(overlay.discard(&[path("/README.md")]).await.unwrap_err().kind(), ErrorKind::Corrupt);
-    assert!(!overlay.exists("/README.md").await.unwrap(), "what is hidden does not come back by itself");
+    assert!(!overlay.exists("/README.md").await.unwrap(), "a deleted file stays hidden");
     overlay.discard(&[]).await.unwrap();
     assert_eq!(whole(&overlay).await, whole(&*lower).await);
     assert_is_empty(&overlay).await;

@@ -15,8 +15,7 @@ use treehold::backend::{
 #[cfg(all(feature = "filesystem", unix))]
 use treehold::layer::{Fault, Layered};
 use treehold::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, Sight, WriteMode,
+    ApplyOptions, Capabilities, Change, Changed, GlobOptions, GrepOptions, LsOptions, Review, Sight, StatOptions, WriteMode,
 };
 use treehold::{Backend, BackendExt, ErrorKind, MemoryStore, Namespace, OverlayBackend, StateBackend, StoreBackend, VfsPath, VfsPathBuf};
 

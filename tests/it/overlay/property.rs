@@ -132,7 +132,7 @@ async fn assert_found_alike(overlay: &OverlayBackend, plain: &StateBackend) {
                         |found: &treehold::ops::GlobResult| found.entries.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>();
                     assert_eq!((paths(&here), here.truncated), (paths(&there), there.truncated), "{root} {options:?}");
                     for entry in here.entries {
-                        assert_eq!(entry, overlay.stat(&entry.path).await.unwrap());
+                        assert_eq!(entry, overlay.stat(&entry.path, &StatOptions::new()).await.unwrap());
                     }
                 }
                 (here, there) => assert_eq!(here.map_err(|error| error.kind()), there.map_err(|error| error.kind())),

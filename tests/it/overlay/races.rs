@@ -103,8 +103,8 @@ async fn apply_never_conflicts_with_what_an_apply_wrote_before_an_edit() {
         ("a changed file is edited", &[write("/a", "1")], &[write("/a", "2")]),
         ("a new file is removed", &[write("/n", "1")], &[remove("/n")]),
         ("a changed file is removed", &[write("/a", "1")], &[remove("/a")]),
-        ("a removed file is made again", &[remove("/a")], &[write("/a", "2")]),
-        ("a removed directory is made again", &[remove("/d")], &[write("/d/x", "2")]),
+        ("a removed file is created again", &[remove("/a")], &[write("/a", "2")]),
+        ("a removed directory is created again", &[remove("/d")], &[write("/d/x", "2")]),
         ("a new directory is removed", &[write("/e/x/y", "1")], &[remove("/e")]),
         (
             "a new directory in a new directory moves away",
@@ -116,8 +116,12 @@ async fn apply_never_conflicts_with_what_an_apply_wrote_before_an_edit() {
         ("a new directory is replaced by a file", &[write("/e/x", "1")], &[remove("/e"), write("/e", "2")]),
         ("a replaced directory is edited", &[remove("/d"), write("/d/x", "1")], &[write("/d/x", "2")]),
         ("a replaced directory is removed", &[remove("/d"), write("/d/x", "1"), write("/d/z", "1")], &[remove("/d")]),
-        ("a directory made a file is made a directory", &[remove("/d"), write("/d", "1")], &[remove("/d"), write("/d/x", "2")]),
-        ("a file made a directory is made a file", &[remove("/a"), write("/a/x", "1")], &[remove("/a"), write("/a", "2")]),
+        (
+            "a directory replaced by a file becomes a directory again",
+            &[remove("/d"), write("/d", "1")],
+            &[remove("/d"), write("/d/x", "2")],
+        ),
+        ("a file replaced by a directory becomes a file again", &[remove("/a"), write("/a/x", "1")], &[remove("/a"), write("/a", "2")]),
         ("a changed file moves away", &[write("/d/x", "1")], &[Change::Rename { from: path("/d"), to: path("/f"), overwrite: false }]),
     ];
     for (what, first, then) in edits {
@@ -148,7 +152,7 @@ async fn apply_never_conflicts_with_what_an_apply_wrote_before_an_edit() {
     }
 }
 
-/// An apply that died after writing to the lower tree leaves nothing that a later one takes for another writer's change.
+/// An apply that died after writing to the lower tree leaves nothing that a later apply reports as another writer's change.
 #[tokio::test]
 async fn apply_that_dies_after_writing_leaves_no_conflict_with_later_edits() {
     for (first, then) in [(write("/n", "1"), write("/n", "2")), (write("/a", "1"), remove("/a")), (remove("/a"), write("/a", "2"))] {
@@ -161,7 +165,7 @@ async fn apply_that_dies_after_writing_leaves_no_conflict_with_later_edits() {
         let options = OverlayApplyOptions::new();
         tokio::select! {
             biased;
-            done = overlay.apply_changes(&options) => panic!("it died before: {done:?}"),
+            done = overlay.apply_changes(&options) => panic!("the apply ended before it was stopped: {done:?}"),
             () = dying.wrote.notified() => {}
         }
         let later = OverlayBackend::new(lower.clone(), upper);
@@ -278,13 +282,13 @@ async fn race(lower: Arc<dyn Backend>, rounds: Vec<(Vec<Change>, BTreeMap<usize,
         let done = applied(&overlay).await;
         script.due.lock().clear();
         assert_eq!(drawn(&done.conflicts), Vec::<String>::new());
-        assert_eq!(whole(&script.other).await, whole(&*script.plain).await, "the overlay shows what was done to it");
+        assert_eq!(whole(&script.other).await, whole(&*script.plain).await, "the overlay has every change that was made through it");
         let diff = script.other.diff(&OverlayDiffOptions::new()).await.unwrap().differences;
         assert!(diff.iter().all(|difference| difference.conflict.is_none()), "{:?}", drawn(&diff));
     }
     let done = applied(&overlay).await;
     assert_eq!((drawn(&done.conflicts), done.failure), (Vec::new(), None));
-    assert_eq!(whole(&*lower).await, whole(&*script.plain).await, "all of it is below");
+    assert_eq!(whole(&*lower).await, whole(&*script.plain).await, "the lower tree has every change");
 }
 
 /// One step of an overlay or its lower tree.
@@ -390,7 +394,7 @@ async fn dispute(steps: Vec<Step>) {
                 assert_eq!(whole(&*lower).await, whole(&*script.plain).await);
             }
         }
-        assert_eq!(whole(&script.other).await, whole(&*script.plain).await, "the overlay shows what was done to it");
+        assert_eq!(whole(&script.other).await, whole(&*script.plain).await, "the overlay has every change that was made through it");
     }
 }
 

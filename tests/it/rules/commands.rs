@@ -119,6 +119,12 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
             Ok(paths.iter().flat_map(|path| [format!("{command} /open/a {path}"), format!("{command} {path} /open/taken")]).collect())
         }
         "timeline" => lines(&["timeline", "timeline --all-threads", "timeline /secret", "--json timeline"]),
+        "mirror" => lines(&[
+            "mirror / mirrored --once",
+            "mirror /secret hidden --once --write-back",
+            "mirror /locked locked --once --write-back",
+            "mirror /past past --once",
+        ]),
         "run" => lines(&["run calls.jsonl"]),
         "checkpoint ls" => lines(&["checkpoint ls", "--json checkpoint ls"]),
         "checkpoint create" => lines(&["checkpoint create --label mine"]),
@@ -156,11 +162,16 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
         "checkpoint prune" | "checkpoint sweep" => Err("removes checkpoints and changes no file"),
         "watch" => Err("tells what the timeline tells, and does not end"),
         "tools" | "mcp" | "serve" => Err("asked by itself, tool by tool and route by route"),
-        other if other.starts_with("store ") || other.starts_with("token ") || other.starts_with("config ") => {
-            Err("works beneath the tree, for who has the store, the tokens and the configuration")
+        "store ls" | "store get" | "store put" | "store rm" | "store search" | "store copy" | "store export" | "store import"
+        | "store index" | "store migrate" | "store snapshot" | "store stats" | "store sweep" | "store verify" => {
+            Err("works on the rows of a store, for whoever has the store")
         }
+        "session ls" | "session show" | "session messages" | "session turns" | "session compact" | "session export" | "session import"
+        | "session rm" => Err("works on the sessions of the user in a store, not on paths"),
+        "token create" | "token ls" | "token revoke" => Err("works on the tokens of a store, for whoever has the store"),
+        "config show" | "config check" | "config init" | "config trust" => Err("works on the configuration file"),
         "doctor" | "completions" | "man" => Err("is about the program"),
-        other => panic!("say here how `{other}` is asked about a path"),
+        other => panic!("add calls of `{other}` for a path here"),
     }
 }
 

@@ -102,7 +102,7 @@ fn request(random: &mut Random) -> (&'static str, String, String) {
     }
 }
 
-/// Removes what differs between two equal servers: ids, versions and times; and the wording of refusals.
+/// Removes what differs between two equal servers: ids, versions, times, and the wording of refusals.
 fn same(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(same),
@@ -138,8 +138,8 @@ fn asked(served: &Served, token: &str, (method, path, body): &(&'static str, Str
     let mut value = serde_json::from_str(&text).unwrap_or(Value::String(text));
     same(&mut value);
     if path == "/v1/timeline" {
-        // A change to a directory above the visible paths is reported to a token by its paths, and under a rule by the directory, which it
-        // shows.
+        // A change to a directory above the visible paths is reported differently: a token sees the visible paths that changed, and a rule
+        // the directory itself. So only changes of single files are compared.
         let single = |event: &Value| ["write", "append", "edit"].contains(&event["operation"].as_str().unwrap());
         value["events"].as_array_mut().unwrap().retain(single);
     }

@@ -167,7 +167,7 @@ async fn conflict_counts_only_visible_paths_beneath_it() {
     }
 }
 
-/// Regression: they stored 792,001 bytes under a quota of 100,000.
+/// Regression: restores and merges stored 792,001 bytes under a quota of 100,000.
 #[tokio::test]
 async fn restore_merge_and_fork_obey_a_quota() {
     for limits in
@@ -264,6 +264,14 @@ async fn diff_omits_hidden_paths_and_fills_its_pages() {
     }
     assert_eq!(found, [("/locked/l".to_owned(), false), ("/open/a".to_owned(), true)]);
     assert_eq!(session.diff(&older, &newer, None, 9).await.unwrap().paths.len(), 3);
+    for (after, next) in [(None, Some("/")), (Some("/locked/l"), Some("/locked/l")), (Some("/open/a"), None)] {
+        let page = limited.diff(&older, &newer, after.map(path).as_deref(), 0).await.unwrap();
+        assert_eq!(
+            (page.paths.len(), page.next),
+            (0, next.map(path)),
+            "after {after:?} only hidden paths follow, so there is no next page"
+        );
+    }
 }
 
 #[tokio::test]
@@ -293,7 +301,7 @@ async fn overlay_is_applied_and_dropped_only_as_the_surrounding_tree_allows() {
     }
     let tree = treehold::CompositeBackend::builder(Arc::new(StateBackend::new())).route("/w", Arc::new(overlay.clone())).unwrap();
     let rules = [deny(Operations::ALL, "/w/secret"), deny(Operations::WRITE, "/w/locked"), deny(OpKind::Read, "/w/locked")];
-    let limited = overlay.clone().standing_in(Arc::new(Permissions::new(rules, tree.build().unwrap())), path("/w"));
+    let limited = overlay.clone().with_mounted_tree(Arc::new(Permissions::new(rules, tree.build().unwrap())), path("/w"));
     for limit in [1, 9] {
         let (mut options, mut found) = (OverlayDiffOptions::new().with_limit(limit), Vec::new());
         loop {
@@ -303,6 +311,14 @@ async fn overlay_is_applied_and_dropped_only_as_the_surrounding_tree_allows() {
             options.start_after = Some(path(&cut.cursor));
         }
         assert_eq!(found, [("/locked/l".to_owned(), false), ("/open/a".to_owned(), true)]);
+    }
+    for (limit, after, cursor) in [(2, "/", None), (1, "/locked/l", None), (0, "/open/a", None), (0, "/locked", Some("/locked"))] {
+        let page = limited.diff(&OverlayDiffOptions::new().with_limit(limit).with_start_after(path(after))).await.unwrap();
+        assert_eq!(
+            page.truncated.map(|cut| cut.cursor).as_deref(),
+            cursor,
+            "{limit} after {after}: a hidden path does not count as a further difference"
+        );
     }
     for paths in [vec![], vec![path("/locked")], vec![path("/secret")], vec![path("/open"), path("/secret/s")]] {
         let mut options = OverlayApplyOptions::new();

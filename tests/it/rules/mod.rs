@@ -7,5 +7,7 @@ mod differential;
 #[cfg(feature = "serve")]
 pub(crate) mod doors;
 mod history;
+#[cfg(all(feature = "cli", feature = "serve"))]
+mod limits;
 #[cfg(all(feature = "filesystem", unix))]
 mod links;

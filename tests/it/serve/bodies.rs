@@ -37,7 +37,7 @@ fn concurrent_large_uploads_complete_in_less_memory_than_their_total() {
             let served = &served;
             scope.spawn(move || {
                 let key = format!("key-{number}");
-                // Some with a key, since those are received in a different place.
+                // Some with a key, since different code receives those.
                 let headers = if number % 2 == 0 { vec![("idempotency-key", key.as_str())] } else { Vec::new() };
                 let put = served.send("PUT", &format!("/v1/fs/memories/{number}"), &headers, &vec![number; 3 * MIB + 11]);
                 assert_eq!(put.status, 201);

@@ -117,7 +117,7 @@ fn client_that_reads_no_response_is_disconnected() {
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
         taken += count;
     }
-    assert!(taken < 32 << 20, "{taken} bytes came, which is all of them");
+    assert!(taken < 32 << 20, "the client received the whole answer of {taken} bytes");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn client_that_reads_a_response_too_slowly_is_disconnected() {
         taken += count;
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(taken < 32 << 20, "{taken} bytes came, which is all of them");
+    assert!(taken < 32 << 20, "the client received the whole answer of {taken} bytes");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn answered_over_http2<F: Future<Output = ()>>(served: &Served, window_bytes: u3
         let answer = client.ready().await.unwrap().send_request(request, true).unwrap().0.await.unwrap();
         assert_eq!(answer.status(), 200);
         tokio::select! {
-            () = take(answer.into_body()) => panic!("all of the answer was taken"),
+            () = take(answer.into_body()) => panic!("the client read the whole answer"),
             closed = tokio::time::timeout(LONG / 3, closed) => drop(closed.expect("the server closes the connection")),
         }
     });
@@ -210,7 +210,7 @@ fn connections_of_one_address_are_limited() {
     }
     assert_eq!(until_closed(connected(&served, b"")), b"");
     drop(held.pop());
-    // The place is free once the server has noticed the end.
+    // The slot is free once the server has noticed the end.
     while !until_closed(connected(&served, b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"))
         .starts_with(b"HTTP/1.1 200")
     {}
@@ -275,7 +275,7 @@ fn serve_raises_open_file_limit_and_keeps_connections_below_it() {
     limited.current_dir(home.path()).env("TREEHOLD_DATA", home.path()).env("HOME", home.path());
     let server = Process::of(limited, home.path());
     let said = server.said();
-    assert!(said.contains("up to 236 connections at once, not 5000: the system lets this process open 400 files"), "{said}");
+    assert!(said.contains("up to 236 connections at once, not 5000: this process may open 400 files"), "{said}");
     let held: Vec<TcpStream> = (0..380).filter_map(|_| TcpStream::connect(server.address).ok()).collect();
     let health = super::process::ask(&super::process::agent(), "GET", &format!("{}/readyz", server.base()), &[], b"");
     drop(held);
@@ -289,7 +289,7 @@ fn serve_raises_open_file_limit_and_keeps_connections_below_it() {
 }
 
 #[test]
-fn health_is_answered_if_all_request_places_are_taken() {
+fn health_is_answered_at_the_request_limit() {
     let served = Served::with(|options| options.with_requests_max(0));
     for path in ["/livez", "/readyz", "/healthz", "/metrics"] {
         assert_eq!(served.get(path).status, 200, "{path}");

@@ -37,7 +37,7 @@ fn reply_is_accepted_once_by_any_server_of_the_store() {
     let done = delete(&two, &yes);
     assert!(done["content"][0]["text"].as_str().is_some_and(|text| text.starts_with("Deleted /memories/d")), "{done}");
     assert_eq!(one.get("/v1/fs/memories/d/a").code(), "not_found");
-    // It is accepted only once, by whichever server.
+    // It is accepted only once, by any of the servers.
     one.put("/v1/fs/memories/d/a", b"x");
     for served in [&one, &two] {
         assert_eq!(delete(served, &yes)["resultType"], "input_required");

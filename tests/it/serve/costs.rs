@@ -71,3 +71,60 @@ fn request_takes_the_documented_round_trips() {
     ];
     assert_eq!(told, expected);
 }
+
+/// A method, a path, headers and a body.
+type Request<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)], &'r [u8]);
+
+/// Each request meets one save of another server between its read of the head and its own save.
+#[test]
+fn conflict_costs_one_commit_at_every_entry_point() {
+    let store = Watched::default();
+    let served = Served::on(Arc::new(store.clone()), |options| options);
+    let other = Served::on(Arc::new(store.quiet()), |options| options);
+    let other_base = other.base.clone();
+    served.put("/v1/threads/t/fs/start", b"start");
+    let thread = ("treehold-thread", "t");
+    let changes = json!({"changes": [{"operation": "write", "path": "/applied", "content": "x"}]}).to_string();
+    let tool = json!({"path": "/called", "content": "x"}).to_string();
+    let rename = json!({"from": "/start", "to": "/moved"}).to_string();
+    let mcp = |name: &str, arguments: serde_json::Value| {
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
+        let params = json!({"name": name, "arguments": arguments, "_meta": meta});
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string()
+    };
+    let called = mcp("write_file", json!({"path": "/mcp", "content": "x"}));
+    let edited = mcp("edit_file", json!({"path": "/mcp", "old_string": "x", "new_string": "y"}));
+    let rpc = |name| {
+        let accept = ("accept", "application/json, text/event-stream");
+        [JSON, accept, ("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", name), thread]
+    };
+    let (write_file, edit_file) = (rpc("write_file"), rpc("edit_file"));
+    let requests: [Request; 7] = [
+        ("PUT", "/v1/threads/t/fs/put", &[], b"x"),
+        ("POST", "/v1/apply", &[JSON, thread], changes.as_bytes()),
+        ("POST", "/v1/tools/write_file", &[JSON, thread], tool.as_bytes()),
+        ("POST", "/v1/move", &[JSON, thread], rename.as_bytes()),
+        ("POST", "/v1/threads/t/checkpoints", &[JSON], b"{}"),
+        ("POST", "/mcp", &write_file, called.as_bytes()),
+        ("POST", "/mcp", &edit_file, edited.as_bytes()),
+    ];
+    for (number, (method, path, headers, body)) in requests.into_iter().enumerate() {
+        let url = format!("{other_base}/v1/threads/t/fs/other-{number}");
+        store.before_commit(move || async move {
+            let sent = tokio::task::spawn_blocking(move || ureq::put(&url).send("other").map(|answer| answer.status().as_u16())).await;
+            assert!(sent.unwrap().unwrap() < 300);
+        });
+        store.seen();
+        let answer = served.send(method, path, headers, body);
+        assert!(answer.status < 400, "{method} {path}: {}", answer.text());
+        let text = answer.text();
+        let tried = store.seen().tried;
+        assert_eq!(tried, 2, "{method} {path} {}: one is refused, one takes effect: {text}", String::from_utf8_lossy(body));
+        let kept = served.send("GET", &format!("/v1/threads/t/fs/other-{number}"), &[], b"");
+        assert_eq!(kept.text(), "other", "{method} {path}");
+    }
+    let listed = served.send("GET", "/v1/ls?path=/", &[thread], b"").text();
+    for file in ["put", "applied", "called", "moved", "mcp"] {
+        assert!(listed.contains(&format!("\"/{file}\"")), "{file}: {listed}");
+    }
+}

@@ -276,7 +276,7 @@ fn run_and_mcp_write_and_read(kind: Kind) {
     });
 }
 
-/// The second name hit the lock of the first, and `serve` reported that the store cannot be opened.
+/// Regression: the second name met the lock of the first, and `serve` reported that the store cannot be opened.
 #[test]
 fn names_of_one_embedded_store_open_it_once_in_serve_and_in_commands() {
     for url in ["sled:real/store.sled", "sqlite:real/store.db"] {

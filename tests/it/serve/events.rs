@@ -158,7 +158,11 @@ fn token_receives_only_events_it_may_see() {
         assert_eq!(told(stranger, ""), set(&[]));
         assert_eq!(told(stranger, "?thread=t1&prefix=/memories"), set(&[]));
     }
-    assert_eq!(told(&part, ""), set(&["write /memories/open/sub/a", "delete /memories/open/sub"]), "what became of what it may see");
+    assert_eq!(
+        told(&part, ""),
+        set(&["write /memories/open/sub/a", "delete /memories/open/sub"]),
+        "the token sees the changes of the visible paths"
+    );
     assert_eq!(
         told(&one, ""),
         set(&["write /own", "write /memories/secret", "write /memories/open/sub/a", "delete /memories/open"]),

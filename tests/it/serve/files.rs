@@ -85,7 +85,7 @@ fn digests_are_checked_and_returned() {
     let digest = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:";
     assert_eq!(served.send("PUT", "/v1/fs/a", &[("content-digest", digest)], b"hello").status, 201);
     assert_eq!(served.send("PUT", "/v1/fs/a", &[("content-digest", digest)], b"hullo").code(), "invalid_argument");
-    // The header is a list, so it may have several lines. Only the first line was read, even if it had a different algorithm.
+    // Regression: the header is a list and may have several lines, but only the first line was read, even if it had a different algorithm.
     let lines = [("content-digest", "md5=:AA==:"), ("content-digest", digest)];
     assert_eq!(served.send("PUT", "/v1/fs/a", &lines, b"hullo").code(), "invalid_argument");
     assert_eq!(served.send("PUT", "/v1/fs/a", &lines, b"hello").status, 200);
@@ -160,7 +160,7 @@ fn batch_is_atomic_and_applied_once_per_key() {
 }
 
 #[test]
-fn items_have_versions_and_filters() {
+fn items_are_put_conditionally_searched_and_removed() {
     let served = Served::start();
     let put = served.send("PUT", "/v1/store/item?namespace=tasks&key=walk", &[("content-type", "application/json")], br#"{"done": false}"#);
     assert_eq!(put.status, 200);

@@ -405,10 +405,10 @@ impl World {
                 let (status, text) = self.text(token, answer)?;
                 let is_limited = !self.holders[token].shown.is_empty();
                 if is_limited && text.contains("priv") && !path.contains("priv") && !String::from_utf8_lossy(&body).contains("priv") {
-                    return Err(format!("{op:?}: {method} {path} names what is hidden: {text}"));
+                    return Err(format!("{op:?}: {method} {path} reveals a hidden path: {text}"));
                 }
                 if is_limited && needs_all && status != 403 {
-                    return Err(format!("{op:?}: {method} {path} is for who sees all, and answered {status}: {text}"));
+                    return Err(format!("{op:?}: {method} {path} requires a token for the whole tree, but answered {status}: {text}"));
                 }
                 if status >= 500 { Err(format!("{op:?}: {method} {path}: {status} {text}")) } else { Ok(()) }
             }
@@ -435,7 +435,7 @@ impl World {
         let status = answer.status;
         let text = answer.text();
         match self.model.leak(&self.holders[token], &text) {
-            Some(number) => Err(format!("token {token} was told piece {number}: {text}")),
+            Some(number) => Err(format!("token {token} received the hidden piece {number}: {text}")),
             None => Ok((status, text)),
         }
     }
@@ -489,7 +489,7 @@ impl World {
         };
         let (status, text) = self.text(token, answer)?;
         if !is_own {
-            return if status == 404 { Ok(None) } else { Err(format!("a session of another answered {status}: {text}")) };
+            return if status == 404 { Ok(None) } else { Err(format!("a session of another owner answered {status}: {text}")) };
         }
         if status == 404 {
             return Ok(Some(Outcome::NoSession));

@@ -65,7 +65,7 @@ fn malformed_heads_are_refused() {
     let line = raw(&served, format!("GET /v1/ls HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{many}\r\n").as_bytes());
     assert!(line.contains("431"), "{line}");
     let line = raw(&served, b"GET /v1/ls HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n");
-    assert!(line.contains("403"), "a name that leads here is not this server: {line}");
+    assert!(line.contains("403"), "a request for another host is refused: {line}");
     let line = raw(
         &served,
         format!("GET /v1/ls HTTP/1.1\r\nhost: {host}\r\norigin: https://evil.example\r\nconnection: close\r\n\r\n").as_bytes(),
@@ -84,7 +84,7 @@ fn malformed_heads_are_refused() {
     assert_eq!(served.get("/v1/nothing").code(), "no_such_route");
 }
 
-/// Of two `Authorization` headers the first took effect, while a proxy may use the last.
+/// Regression: of two `Authorization` headers the first took effect, while a proxy may use the last.
 #[test]
 fn repeated_header_is_refused_unless_it_is_a_list() {
     const LISTS: [&str; 2] = ["if-match", "if-none-match"];
@@ -157,7 +157,7 @@ fn errors_are_problems_as_described_in_openapi() {
     assert_eq!(problem["path"], json!("/none"));
 }
 
-/// Each is refused for its depth or size before anything grows with it, or is bounded work.
+/// Each argument is refused for its depth or size, or takes a bounded amount of work.
 #[test]
 fn deep_and_multiplying_arguments_are_refused() {
     let served = Served::start();

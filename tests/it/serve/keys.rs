@@ -1,13 +1,18 @@
 //! Idempotency keys: a change is made once, whatever happens to the server, the response or the client.
 
 use super::{Answer, Served, built};
+use crate::stores::wrapped::{Wrapped, Wrapper};
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use treehold::layer::{Layer, LayerName, Layered, Next, Reply};
-use treehold::ops::Op;
+use treehold::ops::{Op, Version};
 use treehold::serve::{Access, Rights};
 use treehold::store::{Batch, Item, Namespace, ScanEntry, ScanOptions, Store};
 use treehold::{MemoryStore, Result, VfsPathBuf};
@@ -37,7 +42,7 @@ fn state(answer: &Answer) -> (Option<String>, bool) {
     (answer.header("idempotency-state"), left.is_some_and(|left| (1..=24 * 60 * 60).contains(&left)))
 }
 
-/// A batch with a response over 256 KiB was applied as often as it was sent.
+/// Regression: a batch with a response over 256 KiB was applied as often as it was sent.
 #[test]
 fn oversized_response_is_stored_in_short_form_and_request_runs_once() {
     let served = Served::start();
@@ -93,7 +98,7 @@ fn begin(served: &Served, key: &'static str) {
     }
 }
 
-/// The mark expired after five minutes although the server was alive, and the request was repeated.
+/// Regression: the mark expired after five minutes although the server was alive, and the request was repeated.
 #[test]
 fn key_reports_running_request_and_unknown_outcome_of_a_dead_server() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -108,7 +113,7 @@ fn key_reports_running_request_and_unknown_outcome_of_a_dead_server() {
     // The server vanishes as if its process were killed.
     std::mem::forget(served);
     let next = Served::on(store, |options| options);
-    assert_eq!(again(&next).code(), "request_running", "it may live still");
+    assert_eq!(again(&next).code(), "request_running", "the first server may still be running");
     let item = kept(&next, "ada").pop().unwrap();
     let mut mark: Value = serde_json::from_slice(&item.value).unwrap();
     mark["alive_until"] = json!("2020-01-01T00:00:00Z");
@@ -119,7 +124,7 @@ fn key_reports_running_request_and_unknown_outcome_of_a_dead_server() {
         assert_eq!((unknown.status, state(&unknown)), (409, (Some("unknown".to_owned()), true)));
         let problem = unknown.json();
         assert_eq!((&problem["code"], &problem["may_have_effect"]), (&json!("outcome_unknown"), &json!(true)));
-        assert!(problem["detail"].as_str().unwrap().contains("look at what is there"), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("check what was done"), "{problem}");
     }
     assert_eq!(next.get("/v1/fs/memories/hangs").code(), "not_found", "it is not done again");
 }
@@ -151,7 +156,7 @@ fn send(served: &Served, token: &str, key: &str, (method, path, media, body): (&
 
 const APPEND: (&str, &str, &str, &[u8]) = ("POST", "/v1/fs/memories/log", "text/plain", b"x");
 
-/// For a day, the writer received the 403 of a read token.
+/// Regression: for a day, the writer received the 403 of a read token.
 #[test]
 fn key_is_specific_to_token_and_rights() {
     let served = Served::closed();
@@ -160,7 +165,7 @@ fn key_is_specific_to_token_and_rights() {
     assert_eq!(send(&served, &reader, "k", APPEND).code(), "permission_denied");
     assert!(kept(&served, "ada").is_empty());
     assert_eq!(send(&served, &writer, "k", APPEND).status, 201);
-    assert_eq!(send(&served, &reader, "k", APPEND).code(), "permission_denied", "it is not shown what another was answered");
+    assert_eq!(send(&served, &reader, "k", APPEND).code(), "permission_denied", "a caller does not see the answer to another caller");
     assert_eq!(send(&served, &writer, "k", APPEND).header("idempotency-replayed").as_deref(), Some("true"));
     assert_eq!(send(&served, &other, "k", APPEND).header("idempotency-replayed"), None);
     assert_eq!(send(&served, &other, "k", APPEND).header("idempotency-replayed").as_deref(), Some("true"));
@@ -175,7 +180,7 @@ fn refusal_without_effect_leaves_no_mark() {
     let (ada, part) = (served.token("acme", "ada", Rights::new(Access::Write)), served.token("acme", "ada", part));
     let json = "application/json";
     for (token, status, refused) in [
-        ("sfs_none", 401, APPEND),
+        ("thd_none", 401, APPEND),
         (&*ada, 404, ("POST", "/v1/none", json, &b"{}"[..])),
         (&ada, 404, ("DELETE", "/v1/fs/memories/none", json, b"")),
         (&ada, 404, ("POST", "/v1/tools/none", json, b"{}")),
@@ -266,10 +271,62 @@ fn keys_of_a_user_are_limited_in_number_and_bytes() {
         let full = put(&served, &ada, "one more");
         assert_eq!(full.status, 507);
         assert_eq!(full.code(), "quota_exceeded");
-        assert_eq!(put(&served, &ada, "before").header("idempotency-replayed").as_deref(), Some("true"), "what was done is answered");
+        assert_eq!(put(&served, &ada, "before").header("idempotency-replayed").as_deref(), Some("true"), "the stored answer is repeated");
         assert_eq!(put(&served, &bob, "one more").status, 201, "another user has room");
         let bearer = format!("Bearer {ada}");
         let plain = served.send("POST", "/v1/fs/memories/log", &[("authorization", &bearer)], b"y");
         assert_eq!((plain.status, kept(&served, "ada").len()), (200, rows + 1));
     }
+}
+
+/// Delays the answer to the commit of the first mark.
+#[derive(Clone)]
+struct SlowMark {
+    is_first: Arc<AtomicBool>,
+    committed: Arc<Semaphore>,
+    answered: Arc<Semaphore>,
+}
+
+#[async_trait]
+impl Wrapper for SlowMark {
+    async fn commit(&self, inner: &dyn Store, batch: Batch) -> Result<Vec<Version>> {
+        let is_mark = batch.written().any(|namespace| *namespace == answers("ada"));
+        let versions = inner.commit(batch).await?;
+        if is_mark && self.is_first.swap(false, Ordering::Relaxed) {
+            self.committed.add_permits(1);
+            self.answered.acquire().await.expect("the gate stays").forget();
+        }
+        Ok(versions)
+    }
+}
+
+/// Regression: the mark stayed without a request, and retries were told that the outcome was unknown.
+#[test]
+fn request_whose_client_leaves_while_its_mark_is_stored_is_done_once() {
+    let slow = SlowMark {
+        is_first: Arc::new(AtomicBool::new(true)),
+        committed: Arc::new(Semaphore::new(0)),
+        answered: Arc::new(Semaphore::new(0)),
+    };
+    let store: Arc<dyn Store> = Arc::new(Wrapped::new(Arc::new(MemoryStore::new()), slow.clone()));
+    let served = Served::on(store, |options| options);
+    let address = served.base.trim_start_matches("http://").to_owned();
+    let mut client = TcpStream::connect(&address).unwrap();
+    write!(client, "POST /v1/fs/memories/log HTTP/1.1\r\nhost: {address}\r\n{KEY}: left\r\ncontent-length: 1\r\n\r\nx").unwrap();
+    served.block_on(async { slow.committed.acquire().await.unwrap().forget() });
+    drop(client);
+    let again = || served.send("POST", "/v1/fs/memories/log", &[(KEY, "left")], b"x");
+    for _ in 0..50 {
+        assert_eq!(again().code(), "request_running");
+    }
+    slow.answered.add_permits(1);
+    let done = loop {
+        let answer = again();
+        if answer.status != 409 {
+            break answer;
+        }
+        assert_eq!(answer.code(), "request_running");
+    };
+    assert_eq!((done.status, done.header("idempotency-replayed").as_deref()), (201, Some("true")));
+    assert_eq!(served.get("/v1/fs/memories/log").text(), "x");
 }

@@ -1,5 +1,5 @@
-//! Database responses are lost while another server works on the same thread: tool calls over the API and MCP, and plain changes, on each
-//! server engine. An acknowledged change is present exactly once, a refused one is absent, and one with an unknown outcome is present once
+//! Database responses are lost while another server works on the same thread: tool calls over the API and MCP (over HTTP, and over the
+//! standard input and output of another process), and plain changes, on each server engine. An acknowledged change is present exactly once, a refused one is absent, and one with an unknown outcome is present once
 //! or not at all.
 //!
 //! `TREEHOLD_LOST_ANSWERS` sets how many responses are lost on each engine.
@@ -7,6 +7,8 @@
 #![allow(clippy::print_stdout, reason = "the counts are the result of a long run")]
 
 use super::{Served, workspace};
+use crate::cli::Home;
+use crate::mcp::{Client, Era};
 use crate::servers::proxy::{Break, Proxy};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -29,11 +31,14 @@ const JSON: &str = "application/json";
 const MCP: &str = "2026-07-28";
 
 /// How many kinds of changes are made in rotation.
-const KINDS: usize = 11;
+const KINDS: usize = 15;
+
+/// The first of the kinds that are sent over standard input and output.
+const STDIO: usize = 11;
 
 /// Returns whether a change moves a file of its own.
 fn moves(number: usize) -> bool {
-    matches!(number % KINDS, 6 | 10)
+    matches!(number % KINDS, 6 | 10 | 14)
 }
 
 /// The outcome of a change.
@@ -45,13 +50,23 @@ enum Fate {
     Refused,
 }
 
+/// Where changes are sent.
+struct Doors {
+    agent: Agent,
+    base: String,
+    /// An MCP server on standard input and output.
+    stdio: Client,
+}
+
 /// A change and how to find it: its text must occur once in each of some files.
 struct Change {
     method: &'static str,
     path: String,
     media: &'static str,
-    /// The tool, if it is called over MCP.
-    tool: Option<&'static str>,
+    /// The tool and its arguments, if it is called over MCP.
+    tool: Option<(&'static str, Value)>,
+    /// Whether it is called over standard input and output.
+    is_stdio: bool,
     body: Vec<u8>,
     text: String,
     files: &'static [&'static str],
@@ -70,7 +85,8 @@ impl Change {
         let patch = format!("*** Begin Patch\n*** Update File: /patched\n@@\n-end\n+{text}\n+end\n*** End Patch");
         let moved = json!({"from": format!("/seeds/{number}"), "to": format!("/grown/{number}")});
         let kind = number % KINDS;
-        let of_models = match kind {
+        let is_stdio = kind >= STDIO;
+        let of_models = match if is_stdio { kind - 4 } else { kind } {
             7 => Some(("write_file", tool.clone())),
             8 => Some(("edit_file", edit.clone())),
             9 => Some(("apply_patch", json!({"patch": patch}))),
@@ -92,19 +108,38 @@ impl Change {
             6 => ("POST", "/v1/move", JSON, moved.to_string(), &["/grown"]),
             _ => {
                 let files: [&[&str]; 4] = [&["/log"], &["/marks"], &["/patched"], &["/grown"]];
-                ("POST", "/mcp", JSON, call.unwrap_or_default(), files[kind - 7])
+                ("POST", "/mcp", JSON, call.unwrap_or_default(), files[(kind - 7) % 4])
             }
         };
-        let tool = of_models.map(|(tool, _)| tool);
-        Self { method, path: path.to_owned(), media, tool, body: body.into_bytes(), text, files }
+        Self { method, path: path.to_owned(), media, tool: of_models, is_stdio, body: body.into_bytes(), text, files }
     }
 
     /// Sends the change.
-    fn send(&self, agent: &Agent, base: &str) -> Fate {
+    fn send(&self, doors: &mut Doors) -> Fate {
+        let (status, answer) = match &self.tool {
+            Some((tool, arguments)) if self.is_stdio => {
+                let result = doors.stdio.call(tool, arguments.clone());
+                (200, json!({"is_error": result["isError"] == true, "error": result["_meta"]["treehold/error"]}))
+            }
+            _ => self.post(&doors.agent, &doors.base),
+        };
+        let error = match status {
+            200..300 if answer["is_error"] == true => &answer["error"],
+            200..300 => return Fate::Acknowledged,
+            _ => &answer,
+        };
+        // The other server must not cause a refusal, since the two change different lines.
+        let code = error["code"].as_str().unwrap_or_else(|| panic!("{}: {answer}", self.path));
+        assert!(["unavailable", "deadline", "internal"].contains(&code) || error["may_have_effect"] == true, "{}: {answer}", self.path);
+        if error["may_have_effect"] == true { Fate::Open } else { Fate::Refused }
+    }
+
+    /// Sends the change over HTTP. Returns the status and the answer, in the form of the API's answers to tool calls.
+    fn post(&self, agent: &Agent, base: &str) -> (u16, Value) {
         let mut request = Request::builder().method(self.method).uri(format!("{base}{}", self.path)).header("content-type", self.media);
-        if let Some(tool) = self.tool {
+        if let Some((tool, _)) = &self.tool {
             request = request.header("accept", "application/json, text/event-stream").header("mcp-protocol-version", MCP);
-            request = request.header("mcp-method", "tools/call").header("mcp-name", tool);
+            request = request.header("mcp-method", "tools/call").header("mcp-name", *tool);
         }
         let mut response = agent.run(request.body(&*self.body).unwrap()).unwrap();
         let status = response.status().as_u16();
@@ -118,15 +153,7 @@ impl Change {
             assert!(result.is_object(), "{}: {answer}", self.text);
             answer = json!({"is_error": result["isError"] == true, "error": result["_meta"]["treehold/error"]});
         }
-        let error = match status {
-            200..300 if answer["is_error"] == true => &answer["error"],
-            200..300 => return Fate::Acknowledged,
-            _ => &answer,
-        };
-        // The other server is no reason for a refusal, since the two change different lines.
-        let code = error["code"].as_str().unwrap();
-        assert!(["unavailable", "deadline", "internal"].contains(&code) || error["may_have_effect"] == true, "{}: {answer}", self.path);
-        if error["may_have_effect"] == true { Fate::Open } else { Fate::Refused }
+        (status, answer)
     }
 }
 
@@ -146,8 +173,9 @@ fn read(served: &Served, file: &str) -> String {
     }
 }
 
-/// Loses responses between one server and its database, while another works on the same thread.
-fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, runtime: Runtime) {
+/// Loses responses between the servers of one database and that database, over HTTP and over standard input and output, while another
+/// server works on the same thread. `url` names the database through the proxy.
+fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, url: &str, runtime: Runtime) {
     let lost: usize = std::env::var("TREEHOLD_LOST_ANSWERS").ok().and_then(|count| count.parse().ok()).unwrap_or(LOST);
     let other = Served::of(Runtime::new().unwrap(), workspace(&near), near, |options| options);
     let seeds: Vec<Value> = (0..lost * 4)
@@ -158,6 +186,9 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
         .collect();
     assert_eq!(other.post("/v1/apply", &json!({"changes": seeds})).status, 200);
     let served = Served::of(runtime, workspace(&cut), cut, |options| options);
+    let home = Home::new();
+    home.put("lost.toml", format!("[stores.default]\nurl = {}\n[threads]\naudit = true\n[events]\nsave = true\n", json!(url)));
+    let stdio = Client::start(&home, Era::Modern, &["--config", "lost.toml", "--tenant", "acme", "--user", "ada", "mcp"]);
     let ended = Arc::new(AtomicBool::new(false));
     let writer = {
         let (ended, base) = (ended.clone(), other.base.clone());
@@ -171,7 +202,12 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
             count
         })
     };
-    let (agent, mut changes, mut fates) = (agent(), Vec::<(Change, Fate)>::new(), HashMap::new());
+    let mut doors = Doors { agent: agent(), base: served.base.clone(), stdio };
+    // Each server opens its store with its first call.
+    for kind in [0, STDIO] {
+        assert_eq!(Change::new(lost * 8 * KINDS + kind).send(&mut doors), Fate::Acknowledged);
+    }
+    let (mut changes, mut fates) = (Vec::<(Change, Fate)>::new(), HashMap::new());
     let mut broken = 0;
     while broken < lost {
         let number = changes.len();
@@ -179,14 +215,16 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
         // Break each exchange of a request in turn, before the request arrives or after.
         let at = if number % 3 == 0 { Break::Request } else { Break::Answer };
         proxy.break_after((number / KINDS) % EXCHANGES, at);
-        let fate = change.send(&agent, &served.base);
+        let fate = change.send(&mut doors);
         broken += usize::from(!proxy.mend());
         *fates.entry(fate).or_insert(0) += 1;
         changes.push((change, fate));
-        assert!(changes.len() < lost * 4, "{broken} of {} requests met a break", changes.len());
+        assert!(changes.len() < lost * 4, "the connection broke during {broken} of {} requests", changes.len());
     }
-    // Unsaved changes are saved or set aside before the next change of the thread.
-    assert_eq!(Change::new(lost * 4 * KINDS).send(&agent, &served.base), Fate::Acknowledged);
+    // Unsaved changes are saved or set aside before the next change of the thread, by each server on its own.
+    for kind in [0, STDIO] {
+        assert_eq!(Change::new(lost * 4 * KINDS + kind).send(&mut doors), Fate::Acknowledged);
+    }
     ended.store(true, Ordering::Relaxed);
     let theirs: usize = writer.join().unwrap();
     let files: HashMap<&str, String> =
@@ -199,13 +237,17 @@ fn lose(engine: &str, near: Arc<dyn Store>, cut: Arc<dyn Store>, proxy: &Proxy, 
             // Either all of a change or nothing.
             Fate::Open => counts.iter().all(|count| *count <= 1 && *count == counts[0]),
         };
-        assert!(is_right, "{engine}: {} {} `{}` was {fate:?} and is there {counts:?} times", change.method, change.path, change.text);
+        assert!(is_right, "{engine}: {} {} `{}` was {fate:?} and occurs {counts:?} times", change.method, change.path, change.text);
     }
     for count in 0..theirs {
         assert_eq!(files["/theirs"].matches(&format!("<{count}>\n")).count(), 1, "{engine}: the other server's own {count}");
     }
-    let of_models = changes.iter().filter(|(change, _)| change.tool.is_some()).count();
-    assert!(of_models * 4 > changes.len(), "{of_models} of {}", changes.len());
+    let [of_models, of_stdio] = [false, true].map(|is_stdio| {
+        let count = |change: &Change| change.tool.is_some() && change.is_stdio == is_stdio;
+        changes.iter().filter(|(change, _)| count(change)).count()
+    });
+    assert!(of_models * 5 > changes.len() && of_stdio * 5 > changes.len(), "{of_models} and {of_stdio} of {}", changes.len());
+    doors.stdio.close();
     println!("{engine}: {broken} answers lost in {} changes beside {theirs} of another server: {fates:?}", changes.len());
     served.stop().unwrap();
     other.stop().unwrap();
@@ -219,14 +261,15 @@ fn postgres_change_is_made_at_most_once_if_its_response_is_lost() {
     use treehold::store::{PostgresOptions, PostgresStore};
 
     let runtime = Runtime::new().unwrap();
-    let (_schema, proxy, near, cut) = runtime.block_on(async {
+    let (_schema, proxy, near, cut, url) = runtime.block_on(async {
         let schema = postgres::schema().await;
         let (proxy, url) = postgres::proxied(&schema).await;
         let near = PostgresStore::open_with(schema.options()).await.unwrap();
-        let cut = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
-        (schema, proxy, near, cut)
+        let cut = PostgresStore::open_with(PostgresOptions::new(&url).with_schema(&schema.name)).await.unwrap();
+        let url = format!("{url}&schema={}", schema.name.replace(' ', "%20"));
+        (schema, proxy, near, cut, url)
     });
-    lose("PostgreSQL", Arc::new(near), Arc::new(cut), &proxy, runtime);
+    lose("PostgreSQL", Arc::new(near), Arc::new(cut), &proxy, &url, runtime);
 }
 
 #[cfg(feature = "mysql")]
@@ -237,14 +280,14 @@ fn mysql_change_is_made_at_most_once_if_its_response_is_lost() {
     use treehold::store::{MysqlOptions, MysqlStore};
 
     let runtime = Runtime::new().unwrap();
-    let (_database, proxy, near, cut) = runtime.block_on(async {
+    let (_database, proxy, near, cut, url) = runtime.block_on(async {
         let database = mysql::database().await;
         let (proxy, url) = mysql::proxied(&database).await;
         let near = MysqlStore::open_with(MysqlOptions::new(database.url.clone())).await.unwrap();
-        let cut = MysqlStore::open_with(MysqlOptions::new(url)).await.unwrap();
-        (database, proxy, near, cut)
+        let cut = MysqlStore::open_with(MysqlOptions::new(url.clone())).await.unwrap();
+        (database, proxy, near, cut, url)
     });
-    lose("MariaDB", Arc::new(near), Arc::new(cut), &proxy, runtime);
+    lose("MariaDB", Arc::new(near), Arc::new(cut), &proxy, &url, runtime);
 }
 
 #[cfg(feature = "redis")]
@@ -255,12 +298,13 @@ fn redis_change_is_made_at_most_once_if_its_response_is_lost() {
     use treehold::store::{RedisOptions, RedisStore};
 
     let runtime = Runtime::new().unwrap();
-    let (_prefix, proxy, near, cut) = runtime.block_on(async {
+    let (_prefix, proxy, near, cut, url) = runtime.block_on(async {
         let prefix = redis::prefix().await;
         let (proxy, url) = redis::proxy().await;
         let near = RedisStore::open_with(RedisOptions::new(redis::server()).with_prefix(&prefix.name)).await.unwrap();
-        let cut = RedisStore::open_with(RedisOptions::new(url).with_prefix(&prefix.name)).await.unwrap();
-        (prefix, proxy, near, cut)
+        let cut = RedisStore::open_with(RedisOptions::new(&url).with_prefix(&prefix.name)).await.unwrap();
+        let url = format!("{url}?prefix={}", prefix.name);
+        (prefix, proxy, near, cut, url)
     });
-    lose("Redis", Arc::new(near), Arc::new(cut), &proxy, runtime);
+    lose("Redis", Arc::new(near), Arc::new(cut), &proxy, &url, runtime);
 }

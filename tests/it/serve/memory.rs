@@ -1,4 +1,4 @@
-//! The memory that a server uses for large files, measured from outside.
+//! The memory that a server uses for large files and answers, measured from outside.
 
 use crate::cli::{Home, binary};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,7 +22,10 @@ impl Drop for Server {
 impl Server {
     fn start(home: &Home) -> Self {
         let mut command = Command::new(binary());
-        command.args(["serve", "--listen", "127.0.0.1:0"]).current_dir(home.work()).stdout(Stdio::piped());
+        // The requests of one user wait for each other, on a busy machine for minutes.
+        let config = home.work().join("memory.toml");
+        std::fs::write(&config, "[serve]\ndeadline = \"10m\"\n").unwrap();
+        command.arg("--config").arg(config).args(["serve", "--listen", "127.0.0.1:0"]).current_dir(home.work()).stdout(Stdio::piped());
         command.env("TREEHOLD_DATA", home.data()).env("HOME", home.data());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -38,11 +41,20 @@ impl Server {
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Sends a GET and returns the status and the size of the body, which is read as fast as possible and discarded.
     fn get(&self, path: &str, range: &str) -> (u16, usize) {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{range}\r\n"))
+    }
+
+    fn post(&self, path: &str, body: &str) -> (u16, usize) {
+        let head = format!("Host: localhost\r\nConnection: close\r\nContent-Length: {}\r\nContent-Type: application/json", body.len());
+        self.send(&format!("POST {path} HTTP/1.1\r\n{head}\r\n\r\n{body}"))
+    }
+
+    /// Sends a request and returns the status and the size of the body, which is read as fast as possible and discarded.
+    fn send(&self, request: &str) -> (u16, usize) {
         let mut stream = TcpStream::connect(&self.1).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{range}\r\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(900))).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
         let mut reader = BufReader::new(stream);
         let mut status = String::new();
         reader.read_line(&mut status).unwrap();
@@ -97,4 +109,27 @@ fn reads_of_a_large_file_use_memory_for_parts_only() {
     let grown = server.peak_bytes() - idle;
     // Two parts of 5 MiB each, plus what the allocator keeps of earlier parts.
     assert!(grown < 12 * 48 * MIB, "twelve at once took {} MiB", grown / MIB);
+}
+
+/// A match that spans a whole file makes a long answer.
+#[test]
+fn long_answers_to_one_user_use_memory_for_some_of_them_only() {
+    const MIB: u64 = 1 << 20;
+    let home = Home::new();
+    let text = "a line that says nothing\n".repeat(4 << 20 >> 5);
+    for number in 0..4 {
+        std::fs::write(home.work().join(format!("{number}.txt")), &text).unwrap();
+    }
+    let server = Server::start(&home);
+    let grep = r#"{"pattern": "nothing\\n.*\\n.*s", "regex": true, "multiline": true, "path": "/workspace"}"#;
+    let (status, size) = server.post("/v1/grep", grep);
+    assert!(status == 200 && size > 4 << 20, "{status} {size}");
+    let one = server.peak_bytes();
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| assert_eq!(server.post("/v1/grep", grep), (200, size)));
+        }
+    });
+    let grown = server.peak_bytes() - one;
+    assert!(grown < 192 * MIB, "40 answers of {} MiB took {} MiB", size >> 20, grown / MIB);
 }

@@ -62,7 +62,7 @@ fn labels_contain_nothing_that_clients_send() {
     };
     let (first, second) = (hostile(1), hostile(2));
     assert!(!second.to_lowercase().contains("evil"), "{second}");
-    assert_eq!(first.lines().count(), second.lines().count(), "more requests of the kind make no more series");
+    assert_eq!(first.lines().count(), second.lines().count(), "requests of the same kind add no series");
     let document: Value = served.get("/openapi.json").json();
     let known: BTreeSet<String> = document["paths"].as_object().unwrap().keys().cloned().collect();
     for route in values(&second, "http_route") {

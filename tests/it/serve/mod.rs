@@ -2,8 +2,10 @@
 
 mod attacks;
 mod bodies;
+mod conditions;
 mod connections;
 mod consent;
+mod conversations;
 mod costs;
 #[cfg(all(feature = "cli", unix))]
 mod engines;
@@ -12,7 +14,7 @@ mod files;
 mod fuzzed;
 mod hostile;
 mod keys;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(all(feature = "cli", feature = "remote", any(feature = "mysql", feature = "postgres", feature = "redis")))]
 mod lost;
 #[cfg(all(feature = "cli", feature = "sqlite", target_os = "linux"))]
 mod memory;
@@ -50,7 +52,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 pub(crate) fn within(mut is_so: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "it is not so within {PATIENCE:?}");
+        assert!(begun.elapsed() < PATIENCE, "the condition did not hold within {PATIENCE:?}");
     }
 }
 
@@ -118,7 +120,7 @@ fn built(change: impl FnOnce(WorkspaceBuilder, &Arc<dyn Store>) -> WorkspaceBuil
     let builder = Workspace::builder()
         .mount("/memories", move |opening| Ok(Arc::new(StoreBackend::new(rows.clone(), memories.fill(opening.scope())?))))
         .unwrap()
-        .watched("/memories", move |scope| Ok((of_watch.clone(), same.fill(scope)?)))
+        .with_change_source("/memories", move |scope| Ok((of_watch.clone(), same.fill(scope)?)))
         .unwrap()
         .checkpointer(StoreCheckpointer::new(store.clone()))
         .audit_log(AuditLog::new(store.clone()));

@@ -117,7 +117,11 @@ fn invalid_path_within_a_batch_or_list_is_reported_as_such() {
         assert_eq!(served.post(url, &body).code(), "invalid_argument", "{url} {body}");
     }
     assert_eq!(served.post("/v1/stat", &json!({"path": "/a/../b"})).code(), "invalid_path");
-    assert_eq!(served.post("/v1/stat", &json!({"nothing": 1})).code(), "invalid_argument", "the path before is forgotten");
+    assert_eq!(
+        served.post("/v1/stat", &json!({"nothing": 1})).code(),
+        "invalid_argument",
+        "the error does not name the path of the previous request"
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(crate) fn command(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(["--config", "treehold.toml"]).args(args).current_dir(home);
     command.env("TREEHOLD_DATA", home).env("HOME", home).stdin(Stdio::null());
-    for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT"] {
+    for name in ["CONFIG", "THREAD", "USER", "TENANT", "AGENT", "SESSION"] {
         command.env_remove(format!("TREEHOLD_{name}"));
     }
     command

@@ -50,7 +50,7 @@ fn server_is_not_ready_and_acknowledges_nothing_after_its_store_is_moved() {
     for (url, file) in rows {
         let home = tempfile::tempdir().unwrap();
         std::fs::write(home.path().join("treehold.toml"), format!("[stores.default]\nurl = \"{url}\"\n")).unwrap();
-        let server = Process::start(home.path());
+        let server = Process::start_with(home.path(), &["--host-routes", "/agentrail"]);
         let (base, agent) = (server.base(), agent());
         let put = |name: &str| ask(&agent, "PUT", &format!("{base}/v1/fs/{name}"), &[], b"x").unwrap().0;
         assert_eq!(put("first"), 201);
@@ -58,6 +58,9 @@ fn server_is_not_ready_and_acknowledges_nothing_after_its_store_is_moved() {
         let (file, aside) = (home.path().join(file), home.path().join("aside"));
         std::fs::rename(&file, &aside).unwrap();
         becomes(&base, 503);
+        let (status, body) = ask(&agent, "GET", &format!("{base}/agentrail/ready"), &[], b"").unwrap();
+        let said = String::from_utf8(body).unwrap();
+        assert!(status == 503 && said.starts_with(r#"{"status":"not_ready","checks":[{"name":"session_store","status":"fail","#), "{said}");
         assert_eq!(put("second"), 503, "{url}: {} is gone", file.display());
         if aside.is_file() {
             std::fs::copy(&aside, &file).unwrap();

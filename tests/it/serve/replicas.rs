@@ -87,8 +87,10 @@ fn change(agent: &Agent, method: &str, url: &str, headers: &[(&str, &str)], body
         let problem: Value = serde_json::from_slice(&answer).unwrap();
         let detail = problem["detail"].as_str().unwrap();
         match status {
-            409 if ["still runs", "nobody knows", "saved as thread"].iter().any(|end| detail.contains(end)) => return Fate::Open,
-            409 if detail.contains("ended just now") => {}
+            409 if ["is still running", "the outcome is unknown", "saved as thread"].iter().any(|end| detail.contains(end)) => {
+                return Fate::Open;
+            }
+            409 if detail.contains("has just ended") => {}
             503 if problem["may_have_effect"] == true => return Fate::Open,
             503 => {}
             _ => panic!("{status}: {problem}"),
@@ -124,7 +126,11 @@ impl Done {
     fn every_thread_goes_on(&self, since: &[u64], more: u64) {
         let begun = Instant::now();
         while self.acknowledged().iter().zip(since).any(|(now, since)| *now < since + more) {
-            assert!(begun.elapsed() < Duration::from_secs(120), "threads stand still: {since:?}, {:?}", self.acknowledged());
+            assert!(
+                begun.elapsed() < Duration::from_secs(120),
+                "no call was acknowledged for two minutes: {since:?}, {:?}",
+                self.acknowledged()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -200,9 +206,9 @@ fn is_exactly(base: &str, done: &Done) -> (usize, usize) {
                 usize::from(there[0].is_some())
             }
         };
-        assert!(counted == 1 || !is_acknowledged && counted == 0, "{name} of {thread}, {fate:?}, is there {counted} times");
+        assert!(counted == 1 || !is_acknowledged && counted == 0, "{name} of {thread} was {fate:?} and occurs {counted} times");
     }
-    assert!(lines.is_empty(), "nobody wrote {lines:?}");
+    assert!(lines.is_empty(), "there are lines that no writer sent: {lines:?}");
     (acknowledged, open)
 }
 
@@ -301,7 +307,7 @@ fn held_up(url: &str) {
     let mut sent = sent.lock().unwrap().clone();
     lines.sort_unstable();
     sent.sort_unstable();
-    assert_eq!(lines, sent, "each line once, whoever was held up");
+    assert_eq!(lines, sent, "every line arrives once, whichever replica was paused");
 }
 
 /// A session opened before a replica saved has an old head, so each of its saves is refused.

@@ -107,8 +107,8 @@ fn requests() -> Vec<Asked> {
     let uri = json!({"uri": "vfs:///memories/a"});
     let mut all = vec![
         ("open its stream", "GET", vec![], Value::Null, 200),
-        ("take up its stream", "GET", vec![("last-event-id", "0")], Value::Null, 200),
-        ("take up an answer", "GET", vec![("last-event-id", "0/1")], Value::Null, 200),
+        ("resume its stream", "GET", vec![("last-event-id", "0")], Value::Null, 200),
+        ("resume an answer", "GET", vec![("last-event-id", "0/1")], Value::Null, 200),
         ("ask for the instructions again", "POST", vec![], of(2, "ping", json!({})), 200),
         ("call a tool", "POST", vec![], of(3, "tools/call", json!({"name": "ls", "arguments": {"path": "/"}})), 200),
         ("list the tools", "POST", vec![], of(4, "tools/list", json!({})), 200),
@@ -117,7 +117,7 @@ fn requests() -> Vec<Asked> {
         ("subscribe", "POST", vec![], of(7, "resources/subscribe", uri.clone()), 200),
         ("unsubscribe", "POST", vec![], of(8, "resources/unsubscribe", uri), 200),
         ("list the prompts", "POST", vec![], of(9, "prompts/list", json!({})), 200),
-        ("begin again", "POST", vec![], json!({"jsonrpc": "2.0", "method": "notifications/initialized"}), 202),
+        ("start again", "POST", vec![], json!({"jsonrpc": "2.0", "method": "notifications/initialized"}), 202),
         ("cancel a call", "POST", vec![], json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}}), 202),
         ("answer a question", "POST", vec![], json!({"jsonrpc": "2.0", "id": 0, "result": {"action": "accept"}}), 202),
         ("refuse a question", "POST", vec![], json!({"jsonrpc": "2.0", "id": 0, "error": {"code": -1, "message": "no"}}), 202),
@@ -201,7 +201,7 @@ fn question_in_a_session_can_be_answered_only_by_its_owner() {
 }
 
 #[test]
-fn reply_to_a_question_is_bound_to_the_token_that_was_asked() {
+fn reply_to_a_question_is_bound_to_the_token_that_received_it() {
     let served = Served::closed();
     let [one, two] = [(); 2].map(|()| served.token("acme", "ada", Rights::new(Access::Write)));
     let bearer = format!("Bearer {one}");
@@ -221,7 +221,7 @@ fn reply_to_a_question_is_bound_to_the_token_that_was_asked() {
         "inputResponses": {"confirm": {"action": "accept", "content": {"confirm": true}}},
         "requestState": asked["result"]["requestState"],
     });
-    assert!(delete(&two, yes.clone())["error"]["message"].as_str().is_some_and(|text| text.contains("was not given for this call")));
+    assert!(delete(&two, yes.clone())["error"]["message"].as_str().is_some_and(|text| text.contains("belongs to another call")));
     assert!(delete(&one, yes)["result"]["content"][0]["text"].as_str().unwrap().starts_with("Deleted"));
 }
 
@@ -243,7 +243,7 @@ fn stream_of_a_revoked_token_ends_without_further_events() {
     let of_session = Messages::of(send(&served, &token, "GET", Some(&session), &[], &Value::Null));
     let filter = json!({"notifications": {"resourceSubscriptions": ["vfs:///memories/a"]}});
     let mut streams = vec![of_session, Messages::of(ask(&served, &token, "subscriptions/listen", filter))];
-    assert_eq!(streams[1].next().expect("what is accepted")["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(streams[1].next().expect("the server acknowledges the subscription")["method"], "notifications/subscriptions/acknowledged");
     write(b"two");
     for stream in &mut streams {
         assert_eq!(stream.next().expect("a change")["method"], "notifications/resources/updated");
@@ -293,7 +293,7 @@ fn sessions_of_one_user_do_not_limit_another() {
     }
     assert_eq!(send(&served, &ada[1], "DELETE", Some(&sessions[1]), &[], &Value::Null).status, 202);
     begin(&served, &ada[2]);
-    // A failed handshake keeps no place.
+    // A failed handshake keeps no slot.
     assert_eq!(send(&served, &ada[0], "DELETE", Some(&sessions[0]), &[], &Value::Null).status, 202);
     for _ in 0..5 {
         assert!(send(&served, &ada[0], "POST", None, &[], &request(1, "tools/list", json!({}))).status >= 400);

@@ -102,7 +102,7 @@ fn token_is_restricted_to_its_rights() {
     for path in ["/v1/threads", "/v1/threads/default/checkpoints", "/v1/threads/default"] {
         let answer = send(&served, &partial, "GET", path, b"");
         assert_eq!(answer.status, 200, "{path}");
-        assert!(!answer.text().contains("\"entries\":1"), "how much there is tells of what is hidden: {path}");
+        assert!(!answer.text().contains("\"entries\":1"), "the count reveals hidden entries: {path}");
     }
     assert_eq!(send(&served, &partial, "GET", "/v1/store/namespaces", b"").code(), "permission_denied");
     assert_eq!(send(&served, &partial, "POST", "/v1/threads/default/prune", br#"{"keep_last": 1}"#).code(), "permission_denied");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use treehold::ops::Version;
 use treehold::store::{
     ArchiveReport, Batch, CopyOptions, ExportOptions, ImportOptions, MemoryStore, Namespace, NamespacesOptions, RESERVED_NAMESPACES,
-    ReservedRows, ScanOptions, Store, Withheld, copy, export, import,
+    ReservedRows, ScanOptions, Store, StoreExt, Withheld, copy, export, import,
 };
 use treehold::{Error, ErrorKind, Result};
 
@@ -88,7 +88,7 @@ async fn import_restores_what_was_exported() {
     assert_eq!((report.rows, report.version), (8, store.current_version().await.unwrap()));
     assert_eq!(exported(&other).await.1.digest, report.digest);
     let copied = copy(&store, &MemoryStore::new(), &CopyOptions::new(), |_| {}).await.unwrap();
-    assert_eq!(copied.digest, Some(report.digest), "one hash, however the rows went");
+    assert_eq!(copied.digest, Some(report.digest), "the hash is the same for an archive and a copy");
     // An empty store too, with its counter.
     let empty = MemoryStore::new();
     empty.commit(Batch::new().put(&space("a"), "k", "")).await.unwrap();
@@ -360,22 +360,22 @@ async fn invalid_archive_is_refused_naming_its_entry() {
     };
     let deep = line("k", &format!(r#""size":1,"value":{}"#, "[".repeat(100_000)));
     let table: Vec<(Vec<Entry>, ErrorKind, &str)> = vec![
-        (vec![], ErrorKind::Corrupt, "this is no export"),
+        (vec![], ErrorKind::Corrupt, "this is not an export"),
         (vec![head()], ErrorKind::Corrupt, "`end.json` is missing"),
         (vec![page(&sound)], ErrorKind::Corrupt, "an export begins with `treehold.json`"),
         (vec![file("../../etc/passwd", "x")], ErrorKind::Corrupt, "`../../etc/passwd`"),
         (vec![head(), file("/etc/passwd", "x")], ErrorKind::Corrupt, "`/etc/passwd` of the archive is wrong: it is unknown"),
-        (vec![head(), file("items/../00000001.jsonl", &sound)], ErrorKind::Corrupt, "it is unknown, or out of order"),
+        (vec![head(), file("items/../00000001.jsonl", &sound)], ErrorKind::Corrupt, "it is unknown or out of order"),
         (vec![head(), file("blobs/../../x", "x")], ErrorKind::Corrupt, "named by its BLAKE3 hash"),
         (vec![head(), file(&format!("blobs/{}", hash.to_uppercase()), "content")], ErrorKind::Corrupt, "named by its BLAKE3 hash"),
-        (vec![head(), kind(file("items/00000001.jsonl", ""), b'2')], ErrorKind::Corrupt, "no plain file"),
-        (vec![head(), kind(file("././@LongLink", "x"), b'L')], ErrorKind::Corrupt, "no plain file"),
-        (vec![kind(file("pax", "x"), b'x')], ErrorKind::Corrupt, "no plain file"),
+        (vec![head(), kind(file("items/00000001.jsonl", ""), b'2')], ErrorKind::Corrupt, "not a plain file"),
+        (vec![head(), kind(file("././@LongLink", "x"), b'L')], ErrorKind::Corrupt, "not a plain file"),
+        (vec![kind(file("pax", "x"), b'x')], ErrorKind::Corrupt, "not a plain file"),
         (vec![head(), head()], ErrorKind::Corrupt, "out of order"),
         (
             vec![head(), file("items/00000002.jsonl", &sound)],
             ErrorKind::Corrupt,
-            "`items/00000001.jsonl`, its contents or `end.json` come here",
+            "expected `items/00000001.jsonl`, its contents or `end.json`",
         ),
         (vec![file("treehold.json", HEAD.replace(":2,", ":3,"))], ErrorKind::Unsupported, "format 3"),
         (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/indexes/t""#))], ErrorKind::Corrupt, "never exported"),
@@ -391,9 +391,9 @@ async fn invalid_archive_is_refused_naming_its_entry() {
         (vec![declared(head(), 1 << 40)], ErrorKind::TooLarge, "`treehold.json`"),
         (vec![head(), declared(blob(), 1 << 50)], ErrorKind::TooLarge, "has 1125899906842624 bytes"),
         (vec![head(), declared(blob(), 1 << 29)], ErrorKind::Corrupt, "cut off in `blobs/"),
-        (vec![head(), declared(page(&sound), 1 << 40)], ErrorKind::TooLarge, "its lines are over"),
-        (vec![head(), blob(), blob()], ErrorKind::Corrupt, "it stands twice"),
-        (vec![head(), file(&format!("blobs/{hash}"), "other")], ErrorKind::Corrupt, "not what its name says"),
+        (vec![head(), declared(page(&sound), 1 << 40)], ErrorKind::TooLarge, "its lines exceed"),
+        (vec![head(), blob(), blob()], ErrorKind::Corrupt, "it occurs twice"),
+        (vec![head(), file(&format!("blobs/{hash}"), "other")], ErrorKind::Corrupt, "does not match the hash that names it"),
         (vec![head(), blob(), page(&sound)], ErrorKind::Corrupt, "no row of the page after it names it"),
         (vec![head(), page("")], ErrorKind::Corrupt, "at least one row"),
         (vec![head(), page(sound.trim_end())], ErrorKind::Corrupt, "line 1` of the archive is wrong: it does not end"),
@@ -402,30 +402,30 @@ async fn invalid_archive_is_refused_naming_its_entry() {
         (
             vec![head(), page(&[&sound[..], &sound].concat())],
             ErrorKind::Corrupt,
-            "line 2` of the archive is wrong: the row is not behind the one before it",
+            "line 2` of the archive is wrong: the row is not after the one before it",
         ),
         (vec![head(), page(&line("k", r#""size":1"#))], ErrorKind::Corrupt, "the size is 1 and the content has 0 bytes"),
         (vec![head(), page(&line("k", r#""size":1,"value":"v","value_base64":"dg==""#))], ErrorKind::Corrupt, "more than one of"),
-        (vec![head(), page(&line("k", r#""size":1,"value_base64":"?""#))], ErrorKind::Corrupt, "`value_base64` is no base64"),
-        (vec![head(), page(&line("k", &format!(r#""size":7,"blob":"{hash}""#)))], ErrorKind::Corrupt, "is not before it"),
+        (vec![head(), page(&line("k", r#""size":1,"value_base64":"?""#))], ErrorKind::Corrupt, "`value_base64` is not Base64"),
+        (vec![head(), page(&line("k", &format!(r#""size":7,"blob":"{hash}""#)))], ErrorKind::Corrupt, "does not precede it"),
         (vec![head(), page(&line("k", r#""size":0,"more":1"#))], ErrorKind::Corrupt, "unknown field `more`"),
         (vec![head(), page(&line("", r#""size":0"#))], ErrorKind::Corrupt, "the key is empty"),
         (vec![head(), page(&line("\\u0000", r#""size":0"#))], ErrorKind::Corrupt, "holds NUL"),
-        (vec![head(), page(&sound.replace(r#""a""#, r#""a//b""#))], ErrorKind::Corrupt, "the namespace is none"),
-        (vec![head(), page(&sound.replace(r#""a""#, r#""%61""#))], ErrorKind::Corrupt, "not written as it is printed"),
+        (vec![head(), page(&sound.replace(r#""a""#, r#""a//b""#))], ErrorKind::Corrupt, "the namespace is invalid"),
+        (vec![head(), page(&sound.replace(r#""a""#, r#""%61""#))], ErrorKind::Corrupt, "not in its canonical form"),
         (vec![head(), page(&sound.replace(":1,", ":0,"))], ErrorKind::Corrupt, "the version is not between"),
         (vec![head(), page(&sound.replace(":1,", ":18446744073709551615,"))], ErrorKind::Corrupt, "the version is not between"),
         // The reader accepted it, and the store refused it.
         (vec![head(), page(&sound.replace(":1,", ":4503599627370496,"))], ErrorKind::Corrupt, "the version is not between"),
         (vec![head(), page(&sound.replace("12:00:00Z", "12:00:00.0000001Z"))], ErrorKind::Corrupt, "whole microseconds"),
-        (vec![head(), page(&sound.replace("2026-11", "2026-13"))], ErrorKind::Corrupt, "it is no row"),
+        (vec![head(), page(&sound.replace("2026-11", "2026-13"))], ErrorKind::Corrupt, "it is not a row"),
         (vec![head(), file("items/00000001.jsonl", [sound.as_bytes(), b"\xff\n"].concat())], ErrorKind::Corrupt, "line 2"),
         (vec![head(), Entry(b"\xff\xfe".to_vec(), vec![], b'0', 0)], ErrorKind::Corrupt, "of the archive is wrong"),
         (vec![head(), page(&sound), file("end.json", "{}")], ErrorKind::Corrupt, "`end.json` of the archive is wrong"),
         (
             vec![head(), page(&sound), file("end.json", r#"{"pages":1,"rows":1,"value_bytes":1,"version":1,"digest":""}"#)],
             ErrorKind::Corrupt,
-            "does not hold what its end says",
+            "does not match the totals at its end",
         ),
     ];
     for (entries, expected, message) in table {
@@ -445,7 +445,7 @@ async fn entries_after_the_end_are_refused() {
     bytes.truncate(bytes.len() - 1_024);
     bytes.extend(archive(&[file("more", "x")]));
     let error = refused(bytes).await;
-    assert!(error.message().contains("`more` of the archive is wrong: it stands behind `end.json`"), "{error}");
+    assert!(error.message().contains("`more` of the archive is wrong: it comes after `end.json`"), "{error}");
 }
 
 /// A small archive whose rows all refer to one large content.

@@ -30,7 +30,7 @@ async fn rows(store: &dyn Store) -> Vec<(Namespace, Item)> {
         let page =
             store.scan(&namespace, ScanOptions::new().with_values(true).with_limit(usize::MAX).with_bytes_max(usize::MAX)).await.unwrap();
         for entry in page.entries {
-            let ScanEntry::Item(item) = entry else { panic!("no delimiter was asked for") };
+            let ScanEntry::Item(item) = entry else { panic!("no delimiter was given") };
             assert_eq!(store.get(&namespace, &item.key).await.unwrap().as_ref(), Some(&item));
             all.push((namespace.clone(), item));
         }
@@ -122,7 +122,7 @@ async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
     }
 }
 
-/// Spellings of one URL share one opening of the store, and a store is not copied onto itself by whatever spelling.
+/// Spellings of one URL share one opening of the store, and a store is not copied onto itself under any spelling.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 async fn check_spellings(same: [String; 3], apart: String) {
     use treehold::config::{OpenStoreOptions, open_store};
@@ -134,12 +134,13 @@ async fn check_spellings(same: [String; 3], apart: String) {
         assert!(std::sync::Arc::ptr_eq(&first, &open(url).await), "{url}");
     }
     let second = open(&apart).await;
-    assert!(!std::sync::Arc::ptr_eq(&first, &second), "other settings are another opening");
+    assert!(!std::sync::Arc::ptr_eq(&first, &second), "other settings open the store separately");
     for target in [&first, &second] {
-        assert_eq!(refused(&*first, &**target).await.kind(), ErrorKind::AlreadyExists);
-        let error = copy(&*first, &**target, &CopyOptions::new().with_onto(true), |_| {}).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-        assert!(error.message().contains("are one store"), "{error}");
+        for onto in [false, true] {
+            let error = copy(&*first, &**target, &CopyOptions::new().with_onto(onto), |_| {}).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.message().contains("are the same store"), "{error}");
+        }
     }
     assert_eq!(rows(&*first).await, before);
 }
@@ -153,7 +154,7 @@ fn with_parameters(url: &str, parameters: &str) -> String {
 #[cfg(feature = "mysql")]
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn mysql_store_is_one_by_every_spelling_of_its_url() {
+async fn every_mysql_url_of_a_store_names_the_same_store() {
     let database = crate::servers::mysql::database().await;
     let of = |parameters: &str| with_parameters(&database.url, parameters);
     let alias = of("timeout=9&prefix=p%5F").replacen("mysql://", "mariadb://", 1);
@@ -163,7 +164,7 @@ async fn mysql_store_is_one_by_every_spelling_of_its_url() {
 #[cfg(feature = "postgres")]
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn postgres_store_is_one_by_every_spelling_of_its_url() {
+async fn every_postgres_url_of_a_store_names_the_same_store() {
     let schema = crate::servers::postgres::schema().await;
     let of = |parameters: &str| with_parameters(&schema.url, &parameters.replace("{s}", &schema.name.replace(' ', "%20")));
     let alias = of("connections_max=3&schema={s}").replacen("postgres://", "postgresql://", 1);
@@ -174,7 +175,7 @@ async fn postgres_store_is_one_by_every_spelling_of_its_url() {
 #[cfg(feature = "redis")]
 #[tokio::test]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn redis_store_is_one_by_every_spelling_of_its_url() {
+async fn every_redis_url_of_a_store_names_the_same_store() {
     let prefix = crate::servers::redis::prefix().await;
     let server = prefix.url.split('?').next().unwrap().trim_end_matches("/0").trim_end_matches('/');
     let of = |server: &str| format!("{server}?prefix={}", prefix.name);
@@ -241,8 +242,15 @@ async fn nonempty_target_is_refused_unchanged() {
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert!(error.message().contains("--onto") && error.message().contains("`a`"), "{error}");
     assert_eq!(rows(&target).await, before);
+    // A store is distinguished from a whole copy of itself, whose rows have the same versions.
     let error = refused(&source, &source).await;
-    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().contains("are the same store"), "{error}");
+    let twin = MemoryStore::new();
+    copied(&source, &twin).await;
+    let before = rows(&twin).await;
+    assert_eq!(refused(&source, &twin).await.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(rows(&twin).await, before);
 }
 
 #[tokio::test]
@@ -413,7 +421,7 @@ async fn expiry_changed_meanwhile_is_copied() {
         let target = MemoryStore::new();
         let report = copied(&source, &target).await;
         assert!(report.settled);
-        // A change after the comparison cannot be known.
+        // A change after the comparison cannot be detected.
         if report.passes > 0 || page <= 4 {
             assert_same(&store, &target).await;
         }

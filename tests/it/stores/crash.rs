@@ -5,11 +5,13 @@
 
 use super::namespace;
 use std::io::{BufRead, BufReader, Write};
+#[cfg(unix)]
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use treehold::ErrorKind;
-use treehold::store::{Batch, Condition, Store};
+use treehold::store::{Batch, Condition, Store, StoreExt};
 
 const PATH: &str = "TREEHOLD_TEST_STORE";
 const NUMBER: &str = "TREEHOLD_TEST_NUMBER";
@@ -26,7 +28,7 @@ fn start(test: &str, path: &Path, number: u64) -> Child {
         .unwrap()
 }
 
-/// Returns the path and number with which this process was started, if it is such a part.
+/// Returns the path and number with which this process was started, if it plays one of these roles.
 fn part() -> Option<(std::path::PathBuf, u64)> {
     let path = std::env::var_os(PATH)?;
     Some((path.into(), std::env::var(NUMBER).unwrap().parse().unwrap()))
@@ -161,7 +163,8 @@ async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn 
                 .args(["--exact", &format!("stores::crash::{test}"), "--nocapture", "--include-ignored"])
                 .env(PATH, &path)
                 .env(NUMBER, "1");
-            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let mut child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let _ended = ended_within(STUCK, &child);
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
             let acknowledged = lines.by_ref().filter_map(|line| line.rsplit_once("acknowledged ")?.1.parse::<u64>().ok());
             let last = acknowledged.take(8).last().unwrap_or_default();
@@ -244,6 +247,24 @@ async fn sled_directory_is_refused_to_a_second_process() {
     let output = start("sled_directory_is_refused_to_a_second_process", &path, 0).wait_with_output().unwrap();
     assert!(output.status.success());
     store.commit(Batch::new().put(&namespace(), "k", "v")).await.unwrap();
+}
+
+/// How long a writer may take after a failed system call. The sled engine sometimes waits forever then
+/// (docs/durability.md#sled).
+#[cfg(unix)]
+const STUCK: std::time::Duration = std::time::Duration::from_secs(120);
+
+/// Kills the process group of a child that runs longer, unless the result is dropped before.
+#[cfg(unix)]
+fn ended_within(limit: std::time::Duration, child: &Child) -> std::sync::mpsc::Sender<()> {
+    let (ended, over) = std::sync::mpsc::channel();
+    let group = rustix::process::Pid::from_child(child);
+    std::thread::spawn(move || {
+        if over.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    });
+    ended
 }
 
 /// Starts four processes that count together, each increment a compare-and-swap, and asserts that none is lost. In one of the four, this
@@ -349,20 +370,26 @@ async fn four_processes_lose_no_increment_in_mysql() {
 
 /// Opens the store of a schema, in sessions with that name.
 #[cfg(feature = "postgres")]
-pub(super) async fn open_postgres(schema: &Path) -> Arc<dyn Store> {
+pub(crate) async fn open_postgres(schema: &Path) -> Arc<dyn Store> {
     let schema = schema.to_str().unwrap();
     let url = format!("{}?application_name={}", crate::servers::postgres::server(), schema.replace(' ', "%20"));
     let options = treehold::store::PostgresOptions::new(url).with_schema(schema);
     Arc::new(treehold::store::PostgresStore::open_with(options).await.unwrap())
 }
 
-/// Opens it once the server has finished everything that a process sent before it was killed.
+/// Waits until the server has finished everything that processes sent in sessions with the name of a schema before they were
+/// killed.
 #[cfg(feature = "postgres")]
-async fn open_postgres_after_kill(schema: &Path) -> Arc<dyn Store> {
+pub(crate) async fn wait_for_sessions_of(schema: &str) {
     use crate::servers::postgres::{connect, server};
     let client = connect(&server()).await.unwrap();
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1::text";
-    while client.query_one(sessions, &[&schema.to_str().unwrap()]).await.unwrap().get::<_, i64>(0) > 0 {}
+    while client.query_one(sessions, &[&schema]).await.unwrap().get::<_, i64>(0) > 0 {}
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres_after_kill(schema: &Path) -> Arc<dyn Store> {
+    wait_for_sessions_of(schema.to_str().unwrap()).await;
     open_postgres(schema).await
 }
 

@@ -23,7 +23,7 @@ fn workspace(store: &Arc<dyn Store>) -> Workspace {
     Workspace::builder()
         .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), namespace()?))))
         .unwrap()
-        .watched("/memories", move |_| Ok((of_watch.clone(), namespace()?)))
+        .with_change_source("/memories", move |_| Ok((of_watch.clone(), namespace()?)))
         .unwrap()
         .checkpointer(StoreCheckpointer::new(store.clone()))
         .feed(Feed::new(store.clone()))
@@ -31,18 +31,18 @@ fn workspace(store: &Arc<dyn Store>) -> Workspace {
 }
 
 /// Several processes write, and one reader in each follows the feed: all receive every change once, in the same order.
-async fn all_are_told_the_same(stores: Vec<Arc<dyn Store>>) {
+async fn assert_all_receive_the_same_events(stores: Vec<Arc<dyn Store>>) {
     let workspaces: Vec<Workspace> = stores.iter().map(workspace).collect();
     let mut followers = Vec::new();
     for workspace in &workspaces {
         let feed = workspace.feed().unwrap().clone();
         let mut tail = feed.follow(workspace.feed_view(&scope("any")).unwrap(), Version::new(0)).await.unwrap();
         followers.push(tokio::spawn(async move {
-            let mut told: Vec<FeedEvent> = Vec::new();
-            while told.len() < 2 * PROCESSES * CALLS {
-                told.push(tail.next().await.unwrap());
+            let mut received: Vec<FeedEvent> = Vec::new();
+            while received.len() < 2 * PROCESSES * CALLS {
+                received.push(tail.next().await.unwrap());
             }
-            told
+            received
         }));
     }
     let writers = workspaces.iter().enumerate().map(|(number, workspace)| {
@@ -63,17 +63,17 @@ async fn all_are_told_the_same(stores: Vec<Arc<dyn Store>>) {
     }
     let mut first: Option<Vec<FeedEvent>> = None;
     for follower in followers {
-        let told = follower.await.unwrap();
-        assert!(told.windows(2).all(|pair| pair[0].position < pair[1].position));
+        let received = follower.await.unwrap();
+        assert!(received.windows(2).all(|pair| pair[0].position < pair[1].position));
         let mut by_thread: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for event in &told {
+        for event in &received {
             by_thread.entry(event.thread.clone().unwrap()).or_default().push(event.path.to_string());
         }
         for (number, paths) in (0..PROCESSES).zip(by_thread.values()) {
             let expected: Vec<String> = (0..CALLS).flat_map(|call| [format!("/memories/{number}/{call}"), format!("/{call}")]).collect();
             assert_eq!(paths, &expected, "each writer's changes in their order");
         }
-        assert_eq!(first.get_or_insert_with(|| told.clone()), &told);
+        assert_eq!(first.get_or_insert_with(|| received.clone()), &received);
     }
 }
 
@@ -81,7 +81,7 @@ async fn all_are_told_the_same(stores: Vec<Arc<dyn Store>>) {
 async fn sqlite_processes_receive_the_same_events() {
     let directory = tempfile::tempdir().unwrap();
     let open = || Arc::new(SqliteStore::open(directory.path().join("s.db")).unwrap()) as Arc<dyn Store>;
-    all_are_told_the_same((0..PROCESSES).map(|_| open()).collect()).await;
+    assert_all_receive_the_same_events((0..PROCESSES).map(|_| open()).collect()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,7 +92,7 @@ async fn postgres_processes_receive_the_same_events() {
     for _ in 0..PROCESSES {
         stores.push(Arc::new(PostgresStore::open_with(schema.options()).await.unwrap()));
     }
-    all_are_told_the_same(stores).await;
+    assert_all_receive_the_same_events(stores).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,7 +103,7 @@ async fn mysql_processes_receive_the_same_events() {
     for _ in 0..PROCESSES {
         stores.push(Arc::new(MysqlStore::open_with(MysqlOptions::new(&database.url)).await.unwrap()));
     }
-    all_are_told_the_same(stores).await;
+    assert_all_receive_the_same_events(stores).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,5 +114,5 @@ async fn redis_processes_receive_the_same_events() {
     for _ in 0..PROCESSES {
         stores.push(Arc::new(RedisStore::open_with(RedisOptions::new(&prefix.url).with_prefix(&prefix.name)).await.unwrap()));
     }
-    all_are_told_the_same(stores).await;
+    assert_all_receive_the_same_events(stores).await;
 }

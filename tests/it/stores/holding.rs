@@ -11,7 +11,7 @@ use proptest::sample::select;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use treehold::ops::{ApplyOptions, CaseMode, Change, Encoding, GrepCursor, GrepOptions, GrepOutput, GrepResult, WriteMode};
-use treehold::store::{MemoryStore, MysqlStore, Namespace, PostgresStore, Scan, ScanEntry, ScanOptions, Store};
+use treehold::store::{MemoryStore, MysqlStore, Namespace, PostgresStore, Scan, ScanEntry, ScanOptions, Store, StoreExt};
 use treehold::{Backend, Result, StoreBackend, VfsPath, VfsPathBuf};
 
 /// More than fit on the first page, which is read without bodies.
@@ -23,8 +23,12 @@ struct LeftOut(Arc<AtomicUsize>);
 
 #[async_trait]
 impl Wrapper for LeftOut {
-    async fn scan(&self, inner: &dyn Store, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
-        let page = inner.scan(namespace, options).await?;
+    fn filters(&self) -> bool {
+        true
+    }
+
+    async fn scan_holding(&self, inner: &dyn Store, namespace: &Namespace, options: ScanOptions, text: &Bytes) -> Result<Scan> {
+        let page = inner.scan_holding(namespace, options, text).await?;
         let left_out = page.entries.iter().filter(|entry| matches!(entry, ScanEntry::LeftOut { .. })).count();
         self.0.fetch_add(left_out, Ordering::Relaxed);
         Ok(page)

@@ -143,7 +143,7 @@ mod killed {
     use treehold::backend::IndexKind;
     use treehold::ops::{ApplyOptions, Change, WriteMode};
     use treehold::path::VfsPathBuf;
-    use treehold::store::SqliteStore;
+    use treehold::store::{SqliteStore, StoreExt};
     use treehold::{Backend, BackendExt, Store};
 
     const PATH: &str = "TREEHOLD_TEST_INDEXED";

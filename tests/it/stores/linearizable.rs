@@ -55,13 +55,13 @@ fn line(task: u64, edits: u64) -> String {
     format!("task {task:02}: {edits} edits\n")
 }
 
-/// Puts the shared file, in which each task has a line.
+/// Creates the shared file, in which each task has a line.
 async fn prepare(store: Arc<dyn Store>) {
     let content: String = (0..TASKS).map(|task| line(task, 0)).collect();
     files(store).write(FILE, content).await.unwrap();
 }
 
-/// Runs one task: increments, puts, deletes, reads, batches and edits, in an order of its own.
+/// Runs one task: increments, puts, deletes, reads, batches and edits, in a different order for each task.
 async fn work(store: Arc<dyn Store>, task: u64, rounds: u64) {
     let rows = rows();
     let backend = files(store.clone());
@@ -212,16 +212,16 @@ async fn check_processes(test: &str, place: &str, open: impl AsyncFn(&str) -> Ar
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_on_memory() {
-    check_tasks("tasks_on_memory", Arc::new(MemoryStore::new())).await;
+async fn histories_of_tasks_are_linearizable_in_memory() {
+    check_tasks("histories_of_tasks_are_linearizable_in_memory", Arc::new(MemoryStore::new())).await;
 }
 
 #[cfg(feature = "sled")]
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_on_sled() {
+async fn histories_of_tasks_are_linearizable_on_sled() {
     let directory = tempfile::tempdir().unwrap();
     let store = treehold::store::SledStore::open(directory.path().join("store.sled")).unwrap();
-    check_tasks("tasks_on_sled", Arc::new(store)).await;
+    check_tasks("histories_of_tasks_are_linearizable_on_sled", Arc::new(store)).await;
 }
 
 #[cfg(feature = "sqlite")]
@@ -231,35 +231,37 @@ async fn open_sqlite(path: &str) -> Arc<dyn Store> {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_on_sqlite() {
+async fn histories_of_tasks_are_linearizable_on_sqlite() {
     let directory = tempfile::tempdir().unwrap();
-    check_tasks("tasks_on_sqlite", open_sqlite(directory.path().join("store.db").to_str().unwrap()).await).await;
+    check_tasks("histories_of_tasks_are_linearizable_on_sqlite", open_sqlite(directory.path().join("store.db").to_str().unwrap()).await)
+        .await;
 }
 
 #[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_on_sqlite() {
+async fn histories_of_processes_are_linearizable_on_sqlite() {
     let directory = tempfile::tempdir().unwrap();
-    check_processes("processes_on_sqlite", directory.path().join("store.db").to_str().unwrap(), open_sqlite).await;
+    check_processes("histories_of_processes_are_linearizable_on_sqlite", directory.path().join("store.db").to_str().unwrap(), open_sqlite)
+        .await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn processes_on_redis() {
+async fn histories_of_processes_are_linearizable_on_redis() {
     use super::crash::open_redis;
     let open = async |prefix: &str| open_redis(Path::new(prefix)).await;
     if is_part() {
-        return check_processes("processes_on_redis", "", open).await;
+        return check_processes("histories_of_processes_are_linearizable_on_redis", "", open).await;
     }
     let prefix = crate::servers::redis::prefix().await;
-    check_processes("processes_on_redis", &prefix.name, open).await;
+    check_processes("histories_of_processes_are_linearizable_on_redis", &prefix.name, open).await;
 }
 
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
-async fn processes_on_redis_cluster() {
+async fn histories_of_processes_are_linearizable_on_redis_cluster() {
     use crate::servers::redis::{cluster, prefix_in_cluster};
     let open = async |name: &str| {
         let options = treehold::store::RedisOptions::new(cluster()).with_prefix(name);
@@ -267,36 +269,36 @@ async fn processes_on_redis_cluster() {
         Arc::new(store) as Arc<dyn Store>
     };
     if is_part() {
-        return check_processes("processes_on_redis_cluster", "", open).await;
+        return check_processes("histories_of_processes_are_linearizable_on_redis_cluster", "", open).await;
     }
     let prefix = prefix_in_cluster().await;
-    check_processes("processes_on_redis_cluster", &prefix.name, open).await;
+    check_processes("histories_of_processes_are_linearizable_on_redis_cluster", &prefix.name, open).await;
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn processes_on_mysql() {
+async fn histories_of_processes_are_linearizable_on_mysql() {
     use super::crash::open_mysql;
     let open = async |url: &str| open_mysql(Path::new(url)).await;
     if is_part() {
-        return check_processes("processes_on_mysql", "", open).await;
+        return check_processes("histories_of_processes_are_linearizable_on_mysql", "", open).await;
     }
     let database = crate::servers::mysql::database().await;
-    check_processes("processes_on_mysql", &database.url, open).await;
+    check_processes("histories_of_processes_are_linearizable_on_mysql", &database.url, open).await;
 }
 
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn processes_on_postgres() {
+async fn histories_of_processes_are_linearizable_on_postgres() {
     use super::crash::open_postgres;
     let open = async |schema: &str| open_postgres(Path::new(schema)).await;
     if is_part() {
-        return check_processes("processes_on_postgres", "", open).await;
+        return check_processes("histories_of_processes_are_linearizable_on_postgres", "", open).await;
     }
     let schema = crate::servers::postgres::schema().await;
-    check_processes("processes_on_postgres", &schema.name, open).await;
+    check_processes("histories_of_processes_are_linearizable_on_postgres", &schema.name, open).await;
 }
 
 /// A way in which a store may violate its contract.
@@ -375,7 +377,7 @@ async fn store_that_violates_its_contract_is_detected() {
     }
 }
 
-/// Work that finds each fault for any interleaving: some rounds of it would suffice alone.
+/// Enough work to find each fault with any interleaving: fewer rounds would usually suffice.
 async fn meddle(store: Arc<dyn Store>, task: u64) {
     for round in 0..200 {
         let value = format!("{task}/{round}");

@@ -16,7 +16,7 @@ use treehold::ErrorKind;
 use treehold::config::{OpenStoreOptions, migrate_store, open_store};
 use treehold::store::{
     ImportOptions, MemoryStore, MigrateOptions, MigrateOutcome, MigrateReport, Namespace, NamespacesOptions, OldLayout, ScanEntry,
-    ScanOptions, Store, Withheld, import,
+    ScanOptions, SledOptions, SledStore, SqliteOptions, SqliteStore, Store, StoreExt, Withheld, import,
 };
 
 /// A row without its key: version, times, expiry, metadata, body.
@@ -161,7 +161,7 @@ async fn migrates_from_every_step(url: &str, put: impl AsyncFn()) {
     for tells in 0.. {
         put().await;
         if !interrupted(url, tells).await {
-            assert!(tells > 5, "it told of {tells} steps alone");
+            assert!(tells > 5, "only {tells} steps reported progress");
             break;
         }
         let again = migrated(url, MigrateOptions::new()).await.unwrap();
@@ -220,7 +220,7 @@ async fn migrates_from_every_step_blocking(url: &str, put: impl Fn()) {
         let url_of_step = url.to_owned();
         let stopped = tokio::task::spawn_blocking(move || stopped_after(&url_of_step, tells)).await.unwrap();
         if !stopped {
-            assert!(tells > 5, "it told of {tells} steps alone");
+            assert!(tells > 5, "only {tells} steps reported progress");
             break;
         }
         let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
@@ -234,7 +234,6 @@ async fn migrates_from_every_step_blocking(url: &str, put: impl Fn()) {
 
 /// Migrates an embedded store until it reported `tells` steps. Returns whether it was stopped.
 fn stopped_after(url: &str, tells: usize) -> bool {
-    use treehold::store::{SledOptions, SledStore, SqliteOptions, SqliteStore};
     let mut left = tells;
     let mut tell = move |_| {
         assert!(left > 0, "stopped by the test");
@@ -247,6 +246,70 @@ fn stopped_after(url: &str, tells: usize) -> bool {
     });
     // sled's calls are guarded, so the panic becomes an error there.
     !matches!(std::panic::catch_unwind(run), Ok(Ok(_)))
+}
+
+/// The environment of a child process: which store it migrates, and after how many reported steps it kills itself.
+#[cfg(unix)]
+const KILLED_URL: &str = "TREEHOLD_TEST_KILLED_URL";
+#[cfg(unix)]
+const KILLED_AFTER: &str = "TREEHOLD_TEST_KILLED_AFTER";
+
+/// Migrates an embedded store in child processes, each of which is killed at a later step than the one before, and checks that the next
+/// migration completes. The test binary starts itself; the environment tells a child what to do.
+#[cfg(unix)]
+async fn killed_migration_is_completed(test: &str, engine: &str, put: impl Fn(&Path)) {
+    use std::os::unix::process::ExitStatusExt;
+    if let Some(url) = std::env::var_os(KILLED_URL) {
+        let mut left: usize = std::env::var(KILLED_AFTER).unwrap().parse().unwrap();
+        let mut tell = move |_| match left.checked_sub(1) {
+            Some(less) => left = less,
+            None => rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap(),
+        };
+        let path = url.to_str().unwrap().split_once(':').unwrap().1;
+        // The engine's own call: it reports each step on this thread.
+        match engine {
+            "sqlite" => SqliteStore::migrate(&SqliteOptions::new(path), &MigrateOptions::new(), &mut tell).unwrap(),
+            _ => SledStore::migrate(&SledOptions::new(path), &MigrateOptions::new(), &mut tell).unwrap(),
+        };
+        return;
+    }
+    let expected = expected();
+    for steps in 0.. {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("old");
+        put(&place);
+        let url = format!("{engine}:{}", place.display());
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("stores::migrate::{test}")])
+            .env(KILLED_URL, &url)
+            .env(KILLED_AFTER, steps.to_string())
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        if status.success() {
+            assert!(steps > 5, "only {steps} steps reported progress");
+            break;
+        }
+        assert_eq!(status.signal(), Some(9), "killed after {steps} steps");
+        let refused = open_store(&url, &OpenStoreOptions::new()).await.unwrap_err();
+        assert!(OldLayout::is_source_of(&refused), "{refused}");
+        assert_eq!(migrated(&url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::Migrated);
+        let store = open_store(&url, &OpenStoreOptions::new()).await.unwrap();
+        assert_same(&rows_of(&*store).await, &expected);
+        assert_eq!(store.check().await.unwrap().len(), 0, "killed after {steps} steps");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_migration_of_a_sqlite_store_is_completed_by_the_next_one() {
+    killed_migration_is_completed("killed_migration_of_a_sqlite_store_is_completed_by_the_next_one", "sqlite", put_sqlite).await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_migration_of_a_sled_store_is_completed_by_the_next_one() {
+    killed_migration_is_completed("killed_migration_of_a_sled_store_is_completed_by_the_next_one", "sled", put_sled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -353,30 +416,51 @@ async fn mysql_store_of_the_former_layout_keeps_every_row() {
     assert!(servers::mysql::administer(&format!("UPDATE `{name}`.`stratafs_items` SET version = version")).await.is_err());
 }
 
+/// Writes the Redis store of the former layout under a name.
+fn load_redis(connection: &mut redis::Connection, name: &str) {
+    for tag in ["stratafs", "treehold", name] {
+        let keys = ["rows", "keys", "expiries", "changes"].map(|part| format!("{{{tag}}}:{part}"));
+        // On a cluster, another node may have the default names.
+        let _: redis::RedisResult<u64> = redis::cmd("DEL").arg(&keys[..]).query(connection);
+    }
+    let mut pipe = redis::pipe();
+    for line in String::from_utf8(unpacked("redis.jsonl.gz")).unwrap().lines() {
+        let arguments: Vec<String> = serde_json::from_str(line).unwrap();
+        let mut arguments = arguments.into_iter().map(|argument| STANDARD.decode(argument).unwrap());
+        let command = String::from_utf8(arguments.next().unwrap()).unwrap();
+        let key = String::from_utf8(arguments.next().unwrap()).unwrap().replace("{stratafs}", &format!("{{{name}}}"));
+        pipe.cmd(&command).arg(key);
+        for argument in arguments {
+            pipe.arg(argument);
+        }
+    }
+    pipe.exec(connection).unwrap();
+}
+
+/// A cluster cannot rename keys to another slot, so a store stays under its prefix.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
+async fn redis_cluster_store_of_the_former_layout_keeps_every_row() {
+    let prefix = servers::redis::prefix_in_cluster().await;
+    let named = format!("{}?prefix={}", prefix.url, prefix.name);
+    migrates_from_every_step(&named, async || load_redis(&mut prefix.connect().unwrap(), &prefix.name)).await;
+    let former = servers::redis::Prefix { name: "stratafs".to_owned(), url: prefix.url.clone() };
+    load_redis(&mut former.connect().unwrap(), &former.name);
+    let refused = migrated(&prefix.url, MigrateOptions::new()).await.unwrap_err();
+    assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("?prefix=stratafs"), "{refused}");
+    let named = format!("{}?prefix=stratafs", prefix.url);
+    assert_eq!(migrated(&named, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::Migrated);
+    assert_same(&rows_of(&*open_store(&named, &OpenStoreOptions::new()).await.unwrap()).await, &expected());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Redis: run scripts/servers.sh"]
 async fn redis_store_of_the_former_layout_keeps_every_row() {
     let prefix = servers::redis::prefix().await;
-    let dump = String::from_utf8(unpacked("redis.jsonl.gz")).unwrap();
     let server = servers::redis::server();
     let load = async |url: &str, name: &str| {
         let client = redis::Client::open(url).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        let mut pipe = redis::pipe();
-        for part in ["rows", "keys", "expiries", "changes"] {
-            pipe.cmd("DEL").arg(format!("{{stratafs}}:{part}")).arg(format!("{{treehold}}:{part}")).arg(format!("{{{name}}}:{part}"));
-        }
-        for line in dump.lines() {
-            let arguments: Vec<String> = serde_json::from_str(line).unwrap();
-            let mut arguments = arguments.into_iter().map(|argument| STANDARD.decode(argument).unwrap());
-            let command = String::from_utf8(arguments.next().unwrap()).unwrap();
-            let key = String::from_utf8(arguments.next().unwrap()).unwrap().replace("{stratafs}", &format!("{{{name}}}"));
-            pipe.cmd(&command).arg(key);
-            for argument in arguments {
-                pipe.arg(argument);
-            }
-        }
-        pipe.exec_async(&mut connection).await.unwrap();
+        load_redis(&mut client.get_connection().unwrap(), name);
     };
     // Under the former default name, in a database that no other test uses.
     let plain = format!("{server}/8");
@@ -473,7 +557,7 @@ fn reads_everything(home: &Path) {
         let mut answer = request.header("idempotency-key", "\"fixture-key\"").send(&b"written once"[..]).unwrap();
         answer.body_mut().read_json::<Value>().unwrap()
     };
-    assert_eq!(repeated(), facts["answer"], "it is answered from what is kept, and not done again");
+    assert_eq!(repeated(), facts["answer"], "the stored answer is repeated and the request does not run again");
     assert_eq!(run(home, &["cat", "/memories/once.md"]), "written once");
     assert_eq!(agent.get(format!("{}/v1/stat?path=/", server.base())).call().unwrap().status(), 401, "without the token");
     assert!(server.stop().success());
@@ -519,9 +603,9 @@ fn default_file_of_the_former_name_is_taken_over() {
         assert!(code != Some(0) && said.contains("`stratafs.db`") && said.contains("treehold store migrate"), "{said}");
         assert!(!data.join("treehold.db").exists(), "no empty store is made beside it");
         let (code, planned, said) = run_there(&["store", "migrate", "--dry-run"]);
-        assert!(code == Some(0) && planned.contains("would be taken over") && former.exists(), "{said}");
+        assert!(code == Some(0) && planned.contains("would be renamed") && former.exists(), "{said}");
         let (code, done, said) = run_there(&["store", "migrate"]);
-        assert!(code == Some(0) && done.contains("taken over from"), "{said}");
+        assert!(code == Some(0) && done.contains("renamed from"), "{said}");
         assert!(!former.exists() && data.join("treehold.db").exists());
         assert_eq!(run_there(&["cat", "/plan.md"]).1.trim_end(), "third draft");
     }

@@ -6,7 +6,7 @@ use treehold::store::Namespace;
 mod archive;
 mod copy;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
-mod crash;
+pub(crate) mod crash;
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod feeds;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
@@ -40,7 +40,7 @@ mod sled;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod sweeper;
-mod wrapped;
+pub(crate) mod wrapped;
 
 fn namespace() -> Namespace {
     Namespace::new(["rows"]).unwrap()

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use treehold::ErrorKind;
 use treehold::store::{
-    Batch, Condition, MemoryStore, MysqlOptions, MysqlStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store,
+    Batch, Condition, MemoryStore, MysqlOptions, MysqlStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, StoreExt,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -281,7 +281,7 @@ async fn contents_with_all_bytes_round_trip() {
     let store = MysqlStore::open(&database.url).await.unwrap();
     let a = namespace();
     let all: Vec<u8> = (0..=255).collect();
-    // Each byte before each one with a meaning in statements, and partial characters before them.
+    // Every byte before each byte that is special in statements, and partial characters before those.
     let pairs: Vec<u8> = all.iter().flat_map(|byte| [*byte, b'\'', *byte, b'\\', *byte, 0, *byte, 0x1A]).collect();
     let contents = [all, pairs, b"\\".to_vec(), b"'".to_vec(), b"\xF0\x9F'; DROP TABLE treehold_rows; --".to_vec(), vec![0; 4_096]];
     let batch = contents
@@ -313,7 +313,7 @@ async fn namespaces_without_rows_are_not_examined() {
     store.commit(removed).await.unwrap();
     let removed = spaces[10..20].iter().fold(Batch::new(), |batch, space| batch.delete(space, "k").delete(space, "l"));
     store.commit(removed.put(&spaces[20], "k", "").delete(&spaces[21], "k")).await.unwrap();
-    assert_eq!(listed().await, 10, "those that have a row");
+    assert_eq!(listed().await, 10, "only namespaces with a row are listed");
     // Touches and removals of absent rows, and expired rows.
     let ends = |batch: Batch, space| batch.touch(space, "k", Some(Duration::ZERO)).touch(space, "l", Some(Duration::ZERO));
     store.commit(spaces[22..].iter().fold(Batch::new().touch(&spaces[0], "k", None).delete(&spaces[1], "k"), ends)).await.unwrap();
@@ -474,7 +474,7 @@ async fn damage_is_found() {
     run("DELETE FROM treehold_bodies WHERE head = 'k'").await;
     assert_eq!(store.get(&a, "k").await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap_err().kind(), ErrorKind::Corrupt);
-    assert_eq!(store.scan(&a, ScanOptions::new()).await.unwrap().entries.len(), 2, "what needs no body is read");
+    assert_eq!(store.scan(&a, ScanOptions::new()).await.unwrap().entries.len(), 2, "a scan without bodies succeeds");
     run("DELETE FROM treehold_rows WHERE head = 'l'").await;
     run("UPDATE treehold_counter SET version = 0").await;
     run("DELETE FROM treehold_namespaces").await;

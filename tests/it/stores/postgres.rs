@@ -17,6 +17,7 @@ use treehold::clock::Clock;
 use treehold::ops::{Durability, Version};
 use treehold::store::{
     Batch, Condition, KEY_BYTES_MAX, MemoryStore, Namespace, NamespacesOptions, PostgresOptions, PostgresStore, ScanOptions, Store,
+    StoreExt,
 };
 
 /// A root that signed no server's certificate.
@@ -105,7 +106,7 @@ async fn write_of_another_process_is_read_and_announced() {
         let mut child = start("write_of_another_process_is_read_and_announced", &schema);
         move || child.wait().unwrap()
     });
-    let told = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("it is told").unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("the watch is notified").unwrap();
     assert!(child.await.unwrap().success());
     assert_eq!(value(&store, "k").await.as_deref(), Some("of the other"));
     assert!(told >= store.get(&namespace(), "k").await.unwrap().unwrap().version);
@@ -131,13 +132,13 @@ async fn dropped_namespace_is_announced_once_more() {
     let client = connect(&schema.url).await.unwrap();
     let kept = format!("SELECT string_agg(namespace, ' ' ORDER BY version) FROM \"{}\".touched WHERE namespace <> ''", schema.name);
     assert_eq!(client.query_one(&kept, &[]).await.unwrap().get::<_, &str>(0), "5/ 6/ 7/");
-    let told = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("it is told").unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("the watch is notified").unwrap();
     assert!(told >= version);
     // A new watch has seen all of it.
     let mut late = store.watch(&spaces[0]).await.unwrap();
     assert!(futures::poll!(Box::pin(late.changed())).is_pending(), "nothing was written since");
     put(&other, "k", "w").await;
-    let again = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("it is told").unwrap();
+    let again = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("the watch is notified").unwrap();
     assert!(again > told);
     assert!(store.check().await.unwrap().is_empty());
 }
@@ -301,7 +302,7 @@ async fn group_whose_transaction_does_not_begin_writes_nothing() {
         assert!(error.is_without_effect() && !error.may_have_effect(), "{error:?}");
         assert_eq!(rows().await, before);
     }
-    // No batch of a group takes effect if its caller was told otherwise, and a repeated batch is written once.
+    // No batch of a group takes effect if its caller received a refusal, and a repeated batch is written once.
     let grouped = (0..4).map(|number| store.commit(writes(&format!("grouped {number}"))));
     proxy.break_next(Break::Begin);
     let answers = futures::future::join_all(grouped).await;
@@ -380,7 +381,7 @@ async fn connections_closed_by_the_server_are_replaced() {
         assert_eq!((error.kind(), error.is_without_effect()), (ErrorKind::Unavailable, is_without_effect), "{error:?}");
         assert_eq!(error.may_have_effect(), !is_without_effect);
         lock.batch_execute("ROLLBACK").await.unwrap();
-        assert_eq!(value(&store, key).await, None, "what was cut off did not happen");
+        assert_eq!(value(&store, key).await, None, "the interrupted commit has no effect");
         put(&store, key, "again").await;
         assert_eq!(value(&store, key).await.as_deref(), Some("again"));
     }
@@ -490,7 +491,7 @@ async fn damage_is_reported_and_never_read_as_absent() {
     schema.run("UPDATE {s}.rows SET body = 'bod' WHERE head = 'k'; UPDATE {s}.counter SET version = 1").await;
     assert_eq!(store.get(&namespace(), "k").await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(value(&store, "sound").await.as_deref(), Some("body"));
-    assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 2, "what does not need it is read");
+    assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 2, "a scan without bodies succeeds");
     let found = store.check().await.unwrap();
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found.iter().all(|error| error.kind() == ErrorKind::Corrupt));
@@ -593,7 +594,7 @@ fn long_keys_behave_as_in_memory() {
     });
 }
 
-/// A page of many groups, items and chunks equals the in-memory one, wherever it is cut.
+/// A page of many groups, items and chunks equals the in-memory one, wherever it ends.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn stepwise_walk_skips_nothing() {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::{Client, SimpleQueryMessage};
 use treehold::conformance::store::CASES;
-use treehold::store::{PostgresOptions, PostgresStore, Store};
+use treehold::store::{PostgresOptions, PostgresStore, Store, StoreExt};
 
 /// What clients sent, one stream of bytes for each connection.
 type Recorded = Arc<Mutex<Vec<Vec<u8>>>>;
@@ -138,7 +138,7 @@ fn is_of_rows(node: &Value) -> bool {
     node["Relation Name"] == "rows" && node["Node Type"].as_str().is_some_and(|kind| kind.contains("Scan"))
 }
 
-/// Returns the scans of the rows at and beneath a node, but not those of a plan of its own.
+/// Returns the scans of the rows at and beneath a node, except for those in subplans.
 fn scans(node: &Value) -> Vec<&Value> {
     let beneath = node["Plans"].as_array().into_iter().flatten().filter(|child| child["Subplan Name"].is_null());
     let mut found: Vec<&Value> = beneath.flat_map(scans).collect();
@@ -151,7 +151,7 @@ fn scans(node: &Value) -> Vec<&Value> {
 /// Collects what is wrong at and beneath a node.
 fn faults(node: &Value, found: &mut Vec<String>) {
     if is_of_rows(node) && node["Index Cond"].is_null() {
-        found.push(format!("a {} goes over all rows", node["Node Type"]));
+        found.push(format!("a {} reads all rows", node["Node Type"]));
     }
     let children = node["Plans"].as_array().map(Vec::as_slice).unwrap_or_default();
     if node["Node Type"] == "Nested Loop" {
@@ -159,7 +159,7 @@ fn faults(node: &Value, found: &mut Vec<String>) {
             match child["Parent Relationship"].as_str() {
                 Some("Outer") if is_of_rows(child) && !is_lookup(child) => found.push("each row is compared with each key".to_owned()),
                 Some("Inner") if scans(child).into_iter().any(|scan| !is_lookup(scan)) => {
-                    found.push("rows are gone over again for each key".to_owned());
+                    found.push("rows are read again for each key".to_owned());
                 }
                 _ => {}
             }
@@ -191,7 +191,7 @@ async fn every_prepared_statement_finds_rows_by_an_index_whatever_the_statistics
         let client = connect(&schema.url).await.unwrap();
         client.simple_query(&settings).await.unwrap();
         for sql in &statements {
-            // Statistics and checks go over the whole store.
+            // Statistics and checks read the whole store.
             if sql.trim_start().starts_with("SELECT count(") || sql.trim_start().starts_with("SELECT 1 - count(") {
                 continue;
             }

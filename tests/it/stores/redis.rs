@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use treehold::ErrorKind;
 use treehold::store::{
-    Batch, Condition, Namespace, NamespacesOptions, RedisOptions, RedisStore, ScanEntry, ScanOptions, Store, StoreCapabilities,
+    Batch, Condition, Namespace, NamespacesOptions, RedisOptions, RedisStore, ScanEntry, ScanOptions, Store, StoreCapabilities, StoreExt,
 };
 
 /// Opens the store of a prefix through a proxy.
@@ -268,24 +268,24 @@ async fn page_that_is_always_disturbed_fails() {
     let (mut scans, mut lists) = (0, 0);
     for _ in 0..100 {
         let page = store.scan(&namespace(), ScanOptions::new().with_limit(200)).await.unwrap();
-        assert_eq!(page.entries.len(), 200, "what one script reads is always had");
+        assert_eq!(page.entries.len(), 200, "a page that one script reads never fails");
         match store.scan(&namespace(), ScanOptions::new().with_limit(usize::MAX)).await {
             Ok(page) => assert_eq!(page.entries.len(), 2_000),
-            Err(error) => scans += told_to_ask_for_less(&error),
+            Err(error) => scans += assert_shorter_page_is_advised(&error),
         }
         match store.namespaces(NamespacesOptions::new().with_limit(usize::MAX)).await {
             Ok(page) => assert_eq!(page.namespaces.len(), 601),
-            Err(error) => lists += told_to_ask_for_less(&error),
+            Err(error) => lists += assert_shorter_page_is_advised(&error),
         }
         if scans > 0 && lists > 0 {
             break;
         }
     }
     writer.abort();
-    assert!(scans > 0 && lists > 0, "none of 100 pages was given up");
+    assert!(scans > 0 && lists > 0, "no scan or no listing failed in 100 rounds");
 }
 
-fn told_to_ask_for_less(error: &treehold::Error) -> usize {
+fn assert_shorter_page_is_advised(error: &treehold::Error) -> usize {
     assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("request a shorter page"), "{error:?}");
     1
 }
@@ -322,7 +322,7 @@ async fn two_processes_see_each_others_writes() {
     let mut watch = store.watch(&a).await.unwrap();
     let mut beside = store.watch(&Namespace::new(["beside"]).unwrap()).await.unwrap();
     let mut child = start("two_processes_see_each_others_writes", &prefix);
-    let told = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("it is told").unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("the watch is notified").unwrap();
     assert_eq!(told.number(), 2);
     assert_eq!(store.get(&a, "pong").await.unwrap().unwrap().value, "2");
     assert!(child.wait().unwrap().success());

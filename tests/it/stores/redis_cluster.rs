@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use treehold::ErrorKind;
-use treehold::store::{Batch, Condition, RedisStore, Store};
+use treehold::store::{Batch, Condition, RedisStore, Store, StoreExt};
 
 /// A master of the cluster.
 struct Master {
@@ -138,7 +138,7 @@ async fn store_follows_its_moving_slot() {
         let key = format!("count {number}");
         let rows = store.get_many(&a, &[&key, &format!("{key}/twin")], true).await.unwrap();
         let rows: Vec<_> = rows.into_iter().map(|row| row.unwrap().value).collect();
-        assert_eq!(rows[0], rows[1], "a batch is there by half");
+        assert_eq!(rows[0], rows[1], "only half of the batch is visible");
         let counted: u64 = std::str::from_utf8(&rows[0]).unwrap().parse().unwrap();
         assert!(acknowledged > 0 && (acknowledged..=acknowledged + open).contains(&counted), "{counted} of {acknowledged} and {open}");
     }

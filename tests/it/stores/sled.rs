@@ -66,7 +66,7 @@ async fn open_waits_for_a_store_being_closed() {
 }
 
 #[tokio::test]
-async fn second_opener_learns_who_has_it() {
+async fn second_opener_is_refused_while_the_store_is_open() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     let store = SledStore::open(&path).unwrap();
@@ -140,7 +140,7 @@ async fn damaged_directory_is_an_error_never_an_empty_store() {
     }
 }
 
-/// Separate files for single nodes are sled's weakest point; bodies and metadata of every size must stay below what creates one.
+/// Separate files for single nodes are sled's weakest point; bodies and metadata of every size must stay below the size that creates one.
 #[tokio::test]
 async fn no_row_creates_a_blob_file() {
     let directory = tempfile::tempdir().unwrap();

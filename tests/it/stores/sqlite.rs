@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use treehold::ErrorKind;
 use treehold::ops::Durability;
-use treehold::store::{Batch, Condition, ScanOptions, SnapshotOptions, SqliteOptions, SqliteStore, Store};
+use treehold::store::{Batch, Condition, ScanOptions, SnapshotOptions, SqliteOptions, SqliteStore, Store, StoreExt};
 
 async fn put(store: &SqliteStore, key: &str, value: &str) -> u64 {
     store.commit(Batch::new().put(&namespace(), key, value.to_owned())).await.unwrap()[0].number()
@@ -70,7 +70,7 @@ fn foreign_file_is_refused_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let text = directory.path().join("text");
     fs::write(&text, "not a database").unwrap();
-    // Less than a page: the engine treats it as an empty file and used to fill it.
+    // Less than a page. Regression: the engine treated it as an empty file and filled it.
     let byte = directory.path().join("byte");
     fs::write(&byte, "x").unwrap();
     let other = directory.path().join("other.db");
@@ -113,7 +113,7 @@ fn invalid_location_is_named() {
     assert_eq!(names(directory.path()), [""; 0]);
 }
 
-/// On a thread without root privileges, which the threads that it starts inherit.
+/// Run on a thread without root privileges; the threads that it starts have none either.
 #[cfg(target_os = "linux")]
 #[test]
 fn unwritable_location_is_permission_denied() {
@@ -177,7 +177,7 @@ async fn log_that_grew_during_a_long_read_is_truncated() {
         put(&store, "k", &body(number)).await;
     }
     assert!(log_bytes() > 2_000_000, "{}", log_bytes());
-    assert_eq!(seen(), first, "it sees its moment");
+    assert_eq!(seen(), first, "the snapshot does not change");
     reader.execute_batch("COMMIT").unwrap();
     for number in 100..200 {
         put(&store, "k", &body(number)).await;
@@ -303,7 +303,7 @@ async fn lock_that_is_never_released_is_unavailable() {
         let error = answer.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
         assert!(error.kind().is_transient() && std::error::Error::source(&error).is_some());
-        assert!(error.is_without_effect(), "it may be tried again, whatever it is");
+        assert!(error.is_without_effect(), "any batch may be retried");
     }
     assert_eq!(value(&store, "k").await.as_deref(), Some("before"), "reads wait for nobody");
     other.execute_batch("COMMIT").unwrap();
@@ -400,7 +400,7 @@ async fn snapshot_under_writers_shows_one_moment() {
             }
             assert!(numbers.iter().all(|number| *number == numbers[0] && *number >= before[writer as usize]), "{numbers:?} {before:?}");
         }
-        // The snapshot is a store of its own.
+        // The snapshot is a complete store.
         put(&snapshot, "own", "x").await;
         assert_eq!(value(&store, "own").await, None);
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
-use treehold::config::{Config, Place};
-use treehold::store::{Batch, MemoryStore, Store, Sweeper, SweeperOptions};
+use treehold::config::{Config, ConfigBase};
+use treehold::store::{Batch, MemoryStore, Store, StoreExt, Sweeper, SweeperOptions};
 use treehold::{Error, ErrorKind, Result};
 
 async fn put_ended(store: &dyn Store, count: usize) {
@@ -39,7 +39,7 @@ impl Wrapper for Arc<Counted> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn round_follows_each_pause_and_runs_to_the_end() {
+async fn sweep_after_each_pause_removes_all_expired_rows() {
     let counted = Arc::new(Counted::default());
     let store: Arc<dyn Store> = Arc::new(Wrapped::new(Arc::new(MemoryStore::new()), counted.clone()));
     put_ended(&*store, 25).await;
@@ -48,7 +48,7 @@ async fn round_follows_each_pause_and_runs_to_the_end() {
     assert_eq!((ended(&*store).await, counted.steps.load(Ordering::Relaxed)), (25, 0));
     sleep(Duration::from_secs(2)).await;
     assert_eq!((ended(&*store).await, counted.steps.load(Ordering::Relaxed)), (0, 3), "ten, ten and five");
-    assert_eq!(store.stats().await.unwrap().items, 1, "what lives stays");
+    assert_eq!(store.stats().await.unwrap().items, 1, "items that have not expired stay");
     put_ended(&*store, 10).await;
     sleep(Duration::from_secs(60)).await;
     assert_eq!((ended(&*store).await, counted.steps.load(Ordering::Relaxed)), (0, 5), "a full step is followed by another");
@@ -75,7 +75,7 @@ async fn sweeper_stops_when_dropped_and_with_its_store() {
     assert_eq!(counted.steps.load(Ordering::Relaxed), 0);
     let _sweeper = Sweeper::start(&store, SweeperOptions::new());
     drop(store);
-    assert_eq!(Arc::strong_count(&counted), 1, "the sweeper does not keep the store");
+    assert_eq!(Arc::strong_count(&counted), 1, "the sweeper does not keep the store open");
     sleep(Duration::from_secs(300)).await;
     assert_eq!(counted.steps.load(Ordering::Relaxed), 0);
 }
@@ -84,7 +84,7 @@ async fn sweeper_stops_when_dropped_and_with_its_store() {
 async fn configured_stores_are_swept_at_their_pause() {
     let text = "[stores.default]\nurl = \"memory:\"\n[stores.quick]\nurl = \"memory:\"\nsweep_every = \"5s\"\n\
                 [stores.never]\nurl = \"memory:\"\nsweep_every = \"never\"\n";
-    let config = Config::parse(text, &Place::new("/nowhere", "/nowhere")).unwrap();
+    let config = Config::parse(text, &ConfigBase::new("/nowhere", "/nowhere")).unwrap();
     let stores = config.stores().unwrap();
     for (_, store) in stores.iter() {
         put_ended(&**store, 3).await;
@@ -104,7 +104,7 @@ async fn configured_stores_are_swept_at_their_pause() {
 fn invalid_pause_is_reported_with_its_line() {
     let fault = |value: &str| {
         let text = format!("[stores.default]\nurl = \"memory:\"\nsweep_every = \"{value}\"\n");
-        Config::parse(&text, &Place::new("/nowhere", "/nowhere")).unwrap_err()
+        Config::parse(&text, &ConfigBase::new("/nowhere", "/nowhere")).unwrap_err()
     };
     for value in ["soon", "0s", ""] {
         let fault = fault(value);

@@ -1,13 +1,14 @@
 //! A store around a store, for tests: the inner store handles every method that a wrapper does not override.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreStats, Watch,
+    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 use treehold::{Error, Result};
 
@@ -28,6 +29,15 @@ pub(crate) trait Wrapper: Send + Sync {
 
     async fn scan(&self, inner: &dyn Store, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         inner.scan(namespace, options).await
+    }
+
+    /// Whether the store offers filtered scans, which [`Wrapper::scan_holding`] handles.
+    fn filters(&self) -> bool {
+        false
+    }
+
+    async fn scan_holding(&self, inner: &dyn Store, namespace: &Namespace, options: ScanOptions, text: &Bytes) -> Result<Scan> {
+        inner.scan_holding(namespace, options, text).await
     }
 
     async fn commit(&self, inner: &dyn Store, batch: Batch) -> Result<Vec<Version>> {
@@ -73,6 +83,11 @@ impl<W: Wrapper> Store for Wrapped<W> {
         offered.with_value_bytes_max(max)
     }
 
+    fn extensions(&self) -> StoreExtensions<'_> {
+        let extensions = StoreExtensions::new().with_maintenance(self);
+        if self.wrapper.filters() { extensions.with_filtered_scan(self) } else { extensions }
+    }
+
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.wrapper.get(&*self.inner, namespace, key).await
     }
@@ -89,10 +104,6 @@ impl<W: Wrapper> Store for Wrapped<W> {
         self.wrapper.scan(&*self.inner, namespace, options).await
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        Ok(None)
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.inner.namespaces(options).await
     }
@@ -106,12 +117,15 @@ impl<W: Wrapper> Store for Wrapped<W> {
         self.inner.current_version().await
     }
 
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        self.wrapper.sweep(&*self.inner, limit).await
-    }
-
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         self.inner.watch(namespace).await
+    }
+}
+
+#[async_trait]
+impl<W: Wrapper> StoreMaintenance for Wrapped<W> {
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        self.wrapper.sweep(&*self.inner, limit).await
     }
 
     async fn describe(&self) -> Result<StoreDescription> {
@@ -124,5 +138,12 @@ impl<W: Wrapper> Store for Wrapped<W> {
 
     async fn check(&self) -> Result<Vec<Error>> {
         self.inner.check().await
+    }
+}
+
+#[async_trait]
+impl<W: Wrapper> FilteredScan for Wrapped<W> {
+    async fn scan_holding(&self, namespace: &Namespace, options: ScanOptions, text: &Bytes) -> Result<Scan> {
+        self.wrapper.scan_holding(&*self.inner, namespace, options, text).await
     }
 }

@@ -36,7 +36,7 @@ async fn opening_a_thread_of_thousands_of_files_reads_only_one() {
     assert_eq!((seen.rows_of("heads"), seen.rows_of("bodies")), (1, 1));
     assert!(seen.batches.is_empty());
     assert!(session.backend().read_text(&among_directories(4_321)).await.is_ok());
-    assert_eq!(store.seen().reads, 0, "what was read is in memory");
+    assert_eq!(store.seen().reads, 0, "a second read takes no round trip");
     assert!(!session.backend().exists("/src/d07/none").await.unwrap());
     assert!(store.seen().rows.len() <= 4);
 }
@@ -56,7 +56,7 @@ async fn showing_and_listing_checkpoints_reads_no_tree() {
     assert!(seen.batches.iter().all(|bytes| *bytes < 1_024), "{:?}", seen.batches);
 }
 
-/// Edits files at several places, each with a checkpoint.
+/// Edits files in several parts of the tree, each with a checkpoint.
 async fn edits_cost(count: usize, name: impl Fn(usize) -> String, bytes_max: usize) {
     let store = Watched::default();
     saved(&store, count, &name).await;

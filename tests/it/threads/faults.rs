@@ -1,11 +1,11 @@
-//! A commit fails before or after its effect, at every place: the last acknowledged state opens, old or new, never a mixture.
+//! Each commit of a scenario in turn fails before or after its effect: the last acknowledged state opens, old or new, never a mixture.
 
 use super::watched::{FAULTS, Fault, Watched};
 use super::{checkpointer, found, is_saved, scope, workspace, write};
 use std::collections::BTreeMap;
 use treehold::backend::StateSnapshot;
 use treehold::checkpoint::{At, Checkpointer, ListOptions, PruneOptions, PutOptions};
-use treehold::ops::{GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use treehold::ops::{GlobOptions, GrepOptions, LsOptions, ReadOptions, StatOptions};
 use treehold::{Backend, BackendExt, ErrorKind, StateBackend, ThreadDurability, VfsPath, VfsPathBuf};
 
 type Files = BTreeMap<String, String>;
@@ -64,7 +64,7 @@ async fn session_continues_after_every_fault_of_its_saves() {
     }
 }
 
-/// Regression: more saves failed than were remembered, and the one that had taken effect was taken for another writer's.
+/// Regression: more saves failed than were remembered, and the one that had taken effect was mistaken for another writer's.
 #[tokio::test]
 async fn effective_save_is_recognised_after_many_failed_ones() {
     let store = Watched::default();
@@ -101,7 +101,7 @@ async fn unreadable_store_is_never_an_empty_thread() {
             let tree = session.backend();
             store.fail_reads(skipped);
             let ended = match operation {
-                0 => tree.stat(&path).await.map(|_| true),
+                0 => tree.stat(&path, &StatOptions::new()).await.map(|_| true),
                 1 => tree.read(&path, &ReadOptions::new()).await.map(|read| &read.content[..] == b"needle"),
                 2 => tree.ls(VfsPath::ROOT, &LsOptions::new()).await.map(|listing| listing.entries.len() == 3),
                 3 => tree.glob(VfsPath::ROOT, &GlobOptions::new("f*")).await.map(|found| found.entries.len() == 60),

@@ -3,6 +3,7 @@
 mod costs;
 mod faults;
 mod memory;
+mod outbox;
 mod sessions;
 pub(crate) mod watched;
 
@@ -31,9 +32,9 @@ fn write(path: &str, content: &str) -> ToolCall {
 /// Makes a call. Returns whether its change is saved.
 async fn is_saved(session: &Session, call: ToolCall) -> bool {
     let output = session.call(call).await;
-    assert_eq!(output.is_error, output.unsaved, "the change is made: {}", output.text);
+    assert_eq!(output.is_error, output.unsaved.is_some(), "the change is made: {}", output.text);
     assert!(output.error.is_none_or(|error| error.may_have_effect), "{}", output.text);
-    !output.unsaved
+    output.unsaved.is_none()
 }
 
 /// Reads a file as another process finds it now; `None` if it does not exist.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use treehold::ops::Version;
 use treehold::store::{
     Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
+    StoreExtensions,
 };
 use treehold::{Error, ErrorKind, MemoryStore, Result};
 
@@ -34,6 +35,8 @@ pub(crate) struct Seen {
     pub(crate) rows: Vec<String>,
     /// The bytes of keys, metadata and values in each batch.
     pub(crate) batches: Vec<usize>,
+    /// The number of commits that were tried, refused ones included.
+    pub(crate) tried: usize,
     /// The contents written.
     pub(crate) bodies: usize,
 }
@@ -143,6 +146,10 @@ impl Store for Watched {
         self.inner.capabilities()
     }
 
+    fn extensions(&self) -> StoreExtensions<'_> {
+        self.inner.extensions().without_reads()
+    }
+
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.read()?;
         self.count(namespace, 1);
@@ -168,16 +175,13 @@ impl Store for Watched {
         Ok(page)
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn treehold::store::LentRows>>> {
-        Ok(None)
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.read()?;
         self.inner.namespaces(options).await
     }
 
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        self.seen.lock().tried += 1;
         let before = self.plan.lock().before_commit.take();
         if let Some(before) = before {
             before().await;
@@ -208,23 +212,7 @@ impl Store for Watched {
         self.inner.current_version().await
     }
 
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        self.inner.sweep(limit).await
-    }
-
     async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {
         self.inner.watch(namespace).await
-    }
-
-    async fn describe(&self) -> Result<treehold::store::StoreDescription> {
-        self.inner.describe().await
-    }
-
-    async fn stats(&self) -> Result<treehold::store::StoreStats> {
-        self.inner.stats().await
-    }
-
-    async fn check(&self) -> Result<Vec<treehold::Error>> {
-        self.inner.check().await
     }
 }

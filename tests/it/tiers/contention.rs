@@ -1,4 +1,4 @@
-//! Many writers on one file: everything acknowledged is there.
+//! Many writers on one file: every acknowledged change is kept.
 
 use super::{kind, tiers};
 use std::sync::Arc;
@@ -32,9 +32,9 @@ fn lines(mark: &str) -> String {
     (0..WRITERS).flat_map(|writer| (0..ROUNDS).map(move |round| format!("{writer}-{round}={mark}\n"))).collect()
 }
 
-/// deepagents' store backend reads, edits and puts without a version: of 160 edits acknowledged 66 to 85 were there.
+/// deepagents' store backend reads, edits and puts without a version check: of 160 acknowledged edits, 66 to 85 were kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn edits_of_different_lines_by_eight_writers_are_all_there() {
+async fn edits_of_different_lines_by_eight_writers_are_all_kept() {
     for tier in tiers() {
         tier.tree.write("/d/file", lines("old")).await.unwrap();
         at_once(&tier.tree, async |tree, writer, round| {
@@ -46,7 +46,7 @@ async fn edits_of_different_lines_by_eight_writers_are_all_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn appends_by_eight_writers_are_all_there() {
+async fn appends_by_eight_writers_are_all_kept() {
     for tier in tiers() {
         at_once(&tier.tree, async |tree, writer, round| {
             tree.append("/d/log", format!("{writer}-{round}=new\n")).await.unwrap();
@@ -63,7 +63,7 @@ async fn appends_by_eight_writers_are_all_there() {
             let own = format!("{writer}-");
             let rounds: Vec<&str> = log.lines().filter(|line| line.starts_with(&own)).collect();
             let in_order: Vec<String> = (0..ROUNDS).map(|round| format!("{writer}-{round}=new")).collect();
-            assert_eq!(rounds, in_order, "one writer's appends stand in its order");
+            assert_eq!(rounds, in_order, "the appends of one writer keep its order");
         }
     }
 }
@@ -94,9 +94,9 @@ async fn conditional_writes_each_count_once() {
     }
 }
 
-/// Two agents that replace the same line: one is told that it is gone.
+/// Two agents replace the same line: one gets an error because the line is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_two_edits_of_one_line_one_is_refused() {
+async fn one_of_two_edits_of_one_line_is_refused() {
     for tier in tiers() {
         for round in 0..50 {
             let file = format!("/{round}");
@@ -109,7 +109,7 @@ async fn of_two_edits_of_one_line_one_is_refused() {
     }
 }
 
-/// The test binary starts itself, and the environment tells it what to be.
+/// The test binary starts itself as a child process; an environment variable selects the role.
 #[cfg(feature = "sqlite")]
 mod processes {
     use super::super::namespace;
@@ -127,7 +127,7 @@ mod processes {
     }
 
     #[tokio::test]
-    async fn edits_and_appends_by_four_processes_are_all_there() {
+    async fn edits_and_appends_by_four_processes_are_all_kept() {
         if let Some(file) = std::env::var_os(FILE) {
             let (tree, number) = (open(&file), std::env::var(NUMBER).unwrap());
             for round in 0..ROUNDS {
@@ -140,7 +140,7 @@ mod processes {
         let file = directory.path().join("store.db");
         let tree = open(file.as_os_str());
         tree.write("/d/file", lines("old")).await.unwrap();
-        let test = "tiers::contention::processes::edits_and_appends_by_four_processes_are_all_there";
+        let test = "tiers::contention::processes::edits_and_appends_by_four_processes_are_all_kept";
         let children: Vec<_> = (0..PROCESSES)
             .map(|number| {
                 let mut command = Command::new(std::env::current_exe().unwrap());

@@ -1,16 +1,16 @@
-//! Faults that were seen in the peers, each as the law that it broke.
+//! Faults observed in peers, each as a test of the rule that it broke.
 
 use super::{kind, path, tiers};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use treehold::ops::{Edit, GlobOptions, GrepCursor, GrepOptions, LsOptions};
+use treehold::ops::{Edit, GlobOptions, GrepCursor, GrepOptions, LsOptions, StatOptions};
 use treehold::{Backend, BackendExt, Clock, ErrorKind, InvalidPath, MemoryStore, Namespace, StoreBackend, VfsPath, VfsPathBuf};
 
 /// deepagents: ls, glob and grep of a missing directory or of a file are an empty success.
 #[tokio::test]
-async fn a_missing_directory_is_not_an_empty_one() {
+async fn missing_directory_is_not_an_empty_one() {
     for tier in tiers() {
         let tree = &tier.tree;
         tree.write("/d/file", "needle").await.unwrap();
@@ -29,7 +29,7 @@ async fn a_missing_directory_is_not_an_empty_one() {
 
 /// deepagents: a file can also be a directory.
 #[tokio::test]
-async fn a_path_is_a_file_or_a_directory() {
+async fn path_is_either_file_or_directory() {
     for tier in tiers() {
         let tree = &tier.tree;
         tree.write("/a", "file").await.unwrap();
@@ -46,9 +46,9 @@ async fn a_path_is_a_file_or_a_directory() {
     }
 }
 
-/// deepagents stores `rel.txt`, `//dbl//x`, `/../../etc/passwd` and `/dir/` as keys of their own.
+/// deepagents stores `rel.txt`, `//dbl//x`, `/../../etc/passwd` and `/dir/` as separate keys.
 #[tokio::test]
-async fn a_file_has_one_path() {
+async fn file_has_exactly_one_path() {
     for tier in tiers() {
         let tree = &tier.tree;
         tree.write("//dbl//x", "one").await.unwrap();
@@ -58,13 +58,13 @@ async fn a_file_has_one_path() {
         for refused in ["rel.txt", "", "/../../etc/passwd", "/a/../b", "/a\0b", "/a\u{1}b"] {
             assert_eq!(kind(tree.write(refused, "x").await), ErrorKind::InvalidPath, "{tree} {refused:?}");
         }
-        assert_eq!(VfsPathBuf::parse("/a\u{1}b"), Err(InvalidPath::Control), "what joins keys is in no path");
+        assert_eq!(VfsPathBuf::parse("/a\u{1}b"), Err(InvalidPath::Control), "no path contains the separator of keys");
     }
 }
 
 /// deepagents: a backend on `("a",)` lists, greps and deletes the files of `("a", "b")`.
 #[tokio::test]
-async fn a_namespace_ends_where_it_ends() {
+async fn namespace_excludes_longer_namespaces() {
     let store = Arc::new(MemoryStore::new());
     let tree = |components: &[&str]| StoreBackend::new(store.clone(), Namespace::new(components).unwrap());
     let outer = tree(&["a"]);
@@ -85,9 +85,9 @@ async fn a_namespace_ends_where_it_ends() {
     }
 }
 
-/// deepagents: pages ordered by time drop one file and repeat another when something is written between them.
+/// deepagents: pages ordered by time skip one file and repeat another after a write between them.
 #[tokio::test]
-async fn pages_neither_drop_nor_repeat_while_others_write() {
+async fn pages_neither_skip_nor_repeat_entries_during_writes() {
     for tier in tiers() {
         let tree = &tier.tree;
         let stays: Vec<String> = (0..60).map(|index| format!("/d/{index:02}")).collect();
@@ -96,7 +96,7 @@ async fn pages_neither_drop_nor_repeat_while_others_write() {
         }
         let mut round = 0;
         let mut disturb = async || {
-            // Before and behind the cursor: new files, gone files, and the newest change of one that was listed or will be.
+            // Before and after the cursor: new files, removed files, and changes of files that were or will be listed.
             round += 1;
             tree.write(&format!("/d/{:02}x{round}", round % 60), "needle\n").await.unwrap();
             tree.write(&stays[(round * 37) % 60], "needle\n").await.unwrap();
@@ -135,9 +135,9 @@ async fn pages_neither_drop_nor_repeat_while_others_write() {
     }
 }
 
-/// deepagents: text written over a binary file keeps the old encoding, and can then not be read.
+/// deepagents: text written over a binary file keeps the old encoding and becomes unreadable.
 #[tokio::test]
-async fn content_is_bytes_whatever_stood_there_before() {
+async fn content_is_preserved_whatever_it_replaces() {
     for tier in tiers() {
         let tree = &tier.tree;
         let all: Vec<u8> = (0..=255).collect();
@@ -153,12 +153,12 @@ async fn content_is_bytes_whatever_stood_there_before() {
     }
 }
 
-/// deepagents: an upload over a file starts its creation time anew.
+/// deepagents: an upload over a file resets its creation time.
 #[tokio::test]
-async fn a_file_keeps_its_creation_time_until_it_is_deleted() {
+async fn file_keeps_its_creation_time_until_deleted() {
     for tier in tiers() {
         let tree = &tier.tree;
-        let created_at = async |of: &str| tree.stat(&path(of)).await.unwrap().created_at.unwrap();
+        let created_at = async |of: &str| tree.stat(&path(of), &StatOptions::new()).await.unwrap().created_at.unwrap();
         tree.write("/a", "one").await.unwrap();
         let first = created_at("/a").await;
         let wait = async || while jiff::Timestamp::now().as_microsecond() <= first.as_microsecond() + 1 {};
@@ -166,12 +166,20 @@ async fn a_file_keeps_its_creation_time_until_it_is_deleted() {
         tree.write("/a", "two").await.unwrap();
         tree.append("/a", "three").await.unwrap();
         tree.edit("/a", "two", "2").await.unwrap();
-        let entry = tree.stat(&path("/a")).await.unwrap();
+        let entry = tree.stat(&path("/a"), &StatOptions::new()).await.unwrap();
         assert!(entry.modified_at.unwrap() > first, "{tree}");
         tree.rename("/a", "/d/b").await.unwrap();
-        assert_eq!((created_at("/d/b").await, tree.stat(&path("/d/b")).await.unwrap().modified_at), (first, entry.modified_at), "{tree}");
+        assert_eq!(
+            (created_at("/d/b").await, tree.stat(&path("/d/b"), &StatOptions::new()).await.unwrap().modified_at),
+            (first, entry.modified_at),
+            "{tree}"
+        );
         tree.rename("/d", "/e").await.unwrap();
-        assert_eq!((created_at("/e/b").await, tree.stat(&path("/e/b")).await.unwrap().modified_at), (first, entry.modified_at), "{tree}");
+        assert_eq!(
+            (created_at("/e/b").await, tree.stat(&path("/e/b"), &StatOptions::new()).await.unwrap().modified_at),
+            (first, entry.modified_at),
+            "{tree}"
+        );
         tree.copy("/e/b", "/c").await.unwrap();
         assert!(created_at("/c").await > first, "{tree}");
         tree.delete("/e/b").await.unwrap();
@@ -180,17 +188,17 @@ async fn a_file_keeps_its_creation_time_until_it_is_deleted() {
     }
 }
 
-/// deepagents: an empty text to replace puts the new one between all characters.
+/// deepagents: replacing an empty text inserts the new one between all characters.
 #[tokio::test]
-async fn an_empty_text_is_not_replaced() {
+async fn edit_of_empty_text_is_refused() {
     for tier in tiers() {
         let tree = &tier.tree;
         tree.write("/a", "abc").await.unwrap();
-        let version = tree.stat(&path("/a")).await.unwrap().version;
+        let version = tree.stat(&path("/a"), &StatOptions::new()).await.unwrap().version;
         assert_eq!(kind(tree.edit_all("/a", "", "Z").await), ErrorKind::InvalidArgument, "{tree}");
         assert_eq!(kind(tree.edit_many("/a", vec![Edit::new("a", "b"), Edit::new("", "Z")]).await), ErrorKind::InvalidArgument, "{tree}");
         assert_eq!(
-            (tree.read_text("/a").await.unwrap().as_str(), tree.stat(&path("/a")).await.unwrap().version),
+            (tree.read_text("/a").await.unwrap().as_str(), tree.stat(&path("/a"), &StatOptions::new()).await.unwrap().version),
             ("abc", version),
             "{tree}"
         );
@@ -199,7 +207,7 @@ async fn an_empty_text_is_not_replaced() {
 
 /// deepagents: a delete of the root empties the backend.
 #[tokio::test]
-async fn the_root_is_not_deleted() {
+async fn delete_of_the_root_is_refused_on_every_tier() {
     for tier in tiers() {
         let tree = &tier.tree;
         tree.write("/a", "abc").await.unwrap();
@@ -208,9 +216,9 @@ async fn the_root_is_not_deleted() {
     }
 }
 
-/// A file with a time to live goes away by itself and leaves no trace in any look; its directory stays.
+/// A file with a time to live expires and disappears from every read; its directory stays.
 #[tokio::test]
-async fn what_has_expired_is_nowhere() {
+async fn expired_files_are_absent_everywhere() {
     let micros = Arc::new(AtomicI64::new(1_000_000));
     let source = micros.clone();
     let clock = Clock::from_fn(move || jiff::Timestamp::from_microsecond(source.load(Ordering::Relaxed)).unwrap());
@@ -222,11 +230,11 @@ async fn what_has_expired_is_nowhere() {
     assert_eq!(tree.read_text("/d/file").await.unwrap(), "needle");
     micros.fetch_add(1, Ordering::Relaxed);
     assert_eq!(kind(tree.read_text("/d/file").await), ErrorKind::NotFound);
-    assert_eq!(kind(tree.stat(&path("/d/file")).await), ErrorKind::NotFound);
+    assert_eq!(kind(tree.stat(&path("/d/file"), &StatOptions::new()).await), ErrorKind::NotFound);
     assert_eq!(tree.ls(&path("/d"), &LsOptions::new()).await.unwrap().entries.len(), 1);
     assert_eq!(tree.glob(VfsPath::ROOT, &GlobOptions::new("**")).await.unwrap().entries.len(), 1);
     assert_eq!(tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.unwrap().files.len(), 1);
-    assert!(tree.create("/d/file", "new").await.unwrap().created, "its place is free");
+    assert!(tree.create("/d/file", "new").await.unwrap().created, "the path is free");
     micros.fetch_add(20_000_000, Ordering::Relaxed);
     assert!(tree.ls(&path("/d"), &LsOptions::new()).await.unwrap().entries.is_empty());
     tree.delete("/d").await.unwrap();

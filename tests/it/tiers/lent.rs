@@ -1,4 +1,4 @@
-//! A grep of rows that a store lends gives what it gives of the same rows in pages.
+//! A grep over lent rows returns the same as a grep over pages of the same rows.
 
 use super::spy::Spy;
 use super::{namespace, path};
@@ -31,7 +31,7 @@ const PATHS: &[&str] = &[
 const CONTENTS: &[&str] =
     &["needle\n", "a\nneedle needle\nb\nNeedle\r\n", "", "nothing", "nul \0 needle", "target\n", "*.md\n!d.md\n", "/c/\n", "c\n"];
 
-/// Keys of files that stand in no directory, and of none.
+/// Keys of files without a parent directory, and keys that are not paths.
 const STRANGERS: &[&str] =
     &["o\u{1}needle.md", "o\u{1}.gitignore", "o\u{1}.h\u{1}a.md", "b\u{1}o\u{1}a.md", "b\u{1}\u{1}x", "b\u{1}..", "x\ny", "\u{1}"];
 
@@ -73,15 +73,15 @@ async fn fill(spy: &Spy, files: &[(&'static str, &'static str)], strangers: &[&'
     spy.inner.commit(strangers.iter().fold(Batch::new(), put)).await.unwrap();
 }
 
-/// Searches rows of one store as they are lent and in pages.
+/// Searches the rows of one store both lent and in pages.
 async fn both(spy: &Spy, root: &VfsPath, options: &GrepOptions) -> [treehold::Result<GrepResult>; 2] {
     let lent = StoreBackend::new(Arc::new(spy.inner.clone()), namespace());
     let paged = StoreBackend::new(Arc::new(spy.clone()), namespace());
     [lent.grep(root, options).await, paged.grep(root, options).await]
 }
 
-/// A row that is no file of the tree stands nowhere in it: it is told of where it is met, and how far pages reach into what is not entered,
-/// or beyond a limit, is chance.
+/// A row that is not a file has no path in the tree: the search reports it at its position in key order. How far pages reach into
+/// directories that are not entered, or beyond a limit, is unspecified.
 fn comparable(mut result: GrepResult) -> GrepResult {
     let named = result.failures.len();
     result.failures.retain(|failure| !failure.path.is_root());
@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_lent_is_searched_as_pages_are(
+    fn lent_rows_are_searched_like_pages(
         files in vec((select(PATHS), select(CONTENTS)), 1..16),
         strangers in subsequence(STRANGERS.to_vec(), 0..4),
         copies in prop_oneof![3 => Just(0_usize), 1 => 100..1_500_usize],
@@ -114,7 +114,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn rows_that_are_no_files_are_named_and_hide_no_others() {
+async fn rows_that_are_not_files_are_reported_and_hide_no_others() {
     let spy = Spy::default();
     fill(&spy, &[("/a", "needle"), ("/b/a.md", "needle"), ("/z/target", "needle")], STRANGERS, 0).await;
     let [lent, paged] = both(&spy, VfsPath::ROOT, &GrepOptions::new("needle")).await.map(Result::unwrap);
@@ -124,7 +124,7 @@ async fn rows_that_are_no_files_are_named_and_hide_no_others() {
 }
 
 #[tokio::test]
-async fn what_stands_behind_the_limit_is_not_searched() {
+async fn rows_beyond_the_limit_are_not_searched() {
     let spy = Spy::default();
     let files: Vec<(&str, &str)> = vec![("/a", "needle"), ("/b/a.md", "needle")];
     fill(&spy, &files, &[], 3_000).await;

@@ -1,11 +1,11 @@
-//! The memory tool on every tier, behind a mount as it usually stands.
+//! The memory tool on every tier, behind a mount as in a usual configuration.
 
 use super::{Tier, tiers};
 use std::sync::Arc;
 use treehold::tools::{Memory, ToolCall, ToolOutput};
 use treehold::{Backend, BackendExt, CompositeBackend, StateBackend, Subtree, VfsPathBuf};
 
-/// A tree whose memories are a tier of their own.
+/// A tree with a separate tier at `/memories`.
 fn mounted(tier: Arc<dyn Backend>) -> Arc<dyn Backend> {
     let builder = CompositeBackend::builder(Arc::new(StateBackend::new()));
     Arc::new(builder.route("/memories", tier).unwrap().build().unwrap())
@@ -15,7 +15,7 @@ async fn run(tree: &dyn Backend, memory: Memory) -> ToolOutput {
     ToolCall::from(memory).run(tree).await
 }
 
-/// Plays one of each command, as a text.
+/// Runs one call of each command, and returns the transcript as text.
 async fn story(tree: &dyn Backend) -> String {
     let mut shown = String::new();
     for memory in [
@@ -60,7 +60,7 @@ fn all_tiers() -> Vec<(String, Arc<dyn Backend>, Vec<tempfile::TempDir>)> {
 }
 
 #[tokio::test]
-async fn the_story_is_the_same_everywhere() {
+async fn memory_tool_answers_are_the_same_on_every_tier() {
     for (name, tree, _directories) in all_tiers() {
         insta::assert_snapshot!("memory_story", story(&*tree).await);
         assert_eq!(tree.read_text("/memories/code/style.md").await.unwrap(), "use spaces\nnever tabs\nand no more\n", "{name}");
@@ -68,7 +68,7 @@ async fn the_story_is_the_same_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_writers_lose_nothing_on_any_tier() {
+async fn two_concurrent_writers_lose_nothing_on_any_tier() {
     for (name, tree, _directories) in all_tiers() {
         run(&*tree, Memory::create("/memories/log", "start\n")).await;
         let writers = (0..2).map(|writer| {
@@ -97,7 +97,7 @@ async fn two_writers_lose_nothing_on_any_tier() {
 
 #[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
-async fn a_link_that_leads_out_is_refused_in_the_words_of_the_tool_and_not_listed() {
+async fn link_out_of_the_root_is_refused_in_the_tools_wording_and_not_listed() {
     let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::write(outside.path().join("secret"), "secret").unwrap();
     std::fs::write(directory.path().join("inside"), "hello").unwrap();
@@ -121,10 +121,10 @@ async fn a_link_that_leads_out_is_refused_in_the_words_of_the_tool_and_not_liste
     assert!(run(&*tree, Memory::view("/memories/link")).await.text.ends_with("     1\thello"));
 }
 
-/// The directory of the host may hold more than memories: then a link leads out of them without leaving the mount.
+/// If the host directory holds more than memories, a link can lead out of them without leaving the mount.
 #[cfg(all(feature = "filesystem", unix))]
 #[tokio::test]
-async fn a_link_that_leads_out_of_memories_within_one_mount_is_refused() {
+async fn link_out_of_memories_within_one_mount_is_refused() {
     let host = tempfile::tempdir().unwrap();
     let at = |path: &str| host.path().join(path);
     for directory in ["memories/real", "project/deep"] {
@@ -169,7 +169,7 @@ async fn a_link_that_leads_out_of_memories_within_one_mount_is_refused() {
     for path in ["/memories/inside/note", "/memories/back", "/memories/real/note"] {
         assert!(run(&tree, Memory::view(path)).await.text.ends_with("     1\thello"), "{path}");
     }
-    // The link itself may go.
+    // The link itself may be deleted.
     assert_eq!(run(&tree, Memory::delete("/memories/away")).await.text, "Successfully deleted /memories/away");
     assert!(at("project/secret").exists());
 }

@@ -7,7 +7,7 @@ mod lent;
 mod memory_tool;
 mod races;
 mod round_trips;
-mod spy;
+pub(crate) mod spy;
 
 use std::sync::Arc;
 use treehold::store::{MemoryStore, Store};
@@ -21,7 +21,7 @@ fn namespace() -> Namespace {
     Namespace::new(["acme", "ada", "memories"]).unwrap()
 }
 
-/// A tier, and the directory that its data is in.
+/// A tier, and its data directory.
 struct Tier {
     tree: Arc<dyn Backend>,
     _directory: Option<tempfile::TempDir>,
@@ -33,7 +33,7 @@ impl Tier {
     }
 }
 
-/// One fresh tree of each tier.
+/// A fresh tree of each tier.
 fn tiers() -> Vec<Tier> {
     let mut tiers = vec![Tier { tree: Arc::new(StateBackend::new()), _directory: None }, Tier::of_store(MemoryStore::new(), None)];
     #[cfg(feature = "sqlite")]

@@ -1,15 +1,15 @@
-//! What another writer does between the look and the commit of a change: the narrowest moment of each race.
+//! Races at their narrowest: another writer acts between the read and the commit of a change.
 
 use super::spy::Spy;
 use super::{kind, namespace, path};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::JoinSet;
-use treehold::ops::{ApplyOptions, Change, WriteMode};
+use treehold::ops::{ApplyOptions, Change, StatOptions, WriteMode};
 use treehold::store::{ScanEntry, ScanOptions, Store};
 use treehold::{Backend, BackendExt, ErrorKind, StoreBackend};
 
-/// A tree, the same tree as another process has it, and the store between.
+/// A tree, the same tree as seen by another process, and their common store.
 struct Race {
     tree: StoreBackend,
     other: StoreBackend,
@@ -27,13 +27,13 @@ impl Race {
         Self { tree, other, spy }
     }
 
-    /// Lets the other do something just before the next commit of the tree.
+    /// Makes the other process act just before the next commit of the tree.
     fn meanwhile<F: Future<Output = ()> + Send + 'static>(&self, act: impl FnOnce(StoreBackend) -> F + Send + 'static) {
         let other = self.other.clone();
         self.spy.before_commit(move || act(other));
     }
 
-    /// Returns what is there, directories with a `/` at their end, after a look at every row.
+    /// Returns all paths, directories with a trailing `/`, after checking every row.
     async fn whole(&self) -> Vec<String> {
         whole(&self.spy.inner).await
     }
@@ -46,7 +46,7 @@ async fn whole(store: &dyn Store) -> Vec<String> {
     loop {
         let page = store.scan(&namespace(), options.clone()).await.unwrap();
         for entry in page.entries {
-            let ScanEntry::Item(item) = entry else { panic!("no delimiter was asked for") };
+            let ScanEntry::Item(item) = entry else { panic!("no delimiter was given") };
             rows.insert(item.key.clone(), item);
         }
         match page.next {
@@ -58,14 +58,14 @@ async fn whole(store: &dyn Store) -> Vec<String> {
         let own = key.trim_end_matches('\u{1}');
         assert!(!(rows.contains_key(own) && rows.contains_key(&format!("{own}\u{1}"))), "{key:?} is a file and a directory");
         for (end, _) in own.match_indices('\u{1}') {
-            assert!(rows.contains_key(&own[..=end]), "{key:?} stands in no directory");
+            assert!(rows.contains_key(&own[..=end]), "{key:?} has no parent directory");
         }
     }
     rows.into_keys().map(|key| format!("/{}", key.replace('\u{1}', "/"))).collect()
 }
 
 #[tokio::test]
-async fn a_write_into_a_directory_that_goes_away_makes_it_again() {
+async fn write_recreates_a_directory_removed_meanwhile() {
     let race = Race::of(&[("/d/old", "")]).await;
     race.meanwhile(async |other| {
         other.delete_all("/d").await.unwrap();
@@ -75,7 +75,7 @@ async fn a_write_into_a_directory_that_goes_away_makes_it_again() {
 }
 
 #[tokio::test]
-async fn a_write_where_a_directory_appears_is_refused() {
+async fn write_is_refused_if_a_directory_appears_at_its_path() {
     let race = Race::of(&[]).await;
     race.meanwhile(async |other| {
         other.write("/a/b", "").await.unwrap();
@@ -93,7 +93,7 @@ async fn a_write_where_a_directory_appears_is_refused() {
 }
 
 #[tokio::test]
-async fn an_overwrite_tells_whether_it_created_although_it_raced() {
+async fn overwrite_reports_whether_it_created_the_file_even_in_a_race() {
     let race = Race::of(&[("/a", "old")]).await;
     race.meanwhile(async |other| {
         other.delete("/a").await.unwrap();
@@ -106,7 +106,7 @@ async fn an_overwrite_tells_whether_it_created_although_it_raced() {
 }
 
 #[tokio::test]
-async fn an_edit_that_lost_a_race_is_done_again_on_the_fresh_content() {
+async fn edit_that_lost_a_race_is_repeated_on_the_new_content() {
     let race = Race::of(&[("/a", "one\ntwo\n")]).await;
     race.meanwhile(async |other| {
         other.edit("/a", "one", "1").await.unwrap();
@@ -128,14 +128,14 @@ async fn an_edit_that_lost_a_race_is_done_again_on_the_fresh_content() {
 }
 
 #[tokio::test]
-async fn what_is_expected_and_changes_meanwhile_is_a_conflict_with_the_current_version() {
+async fn change_of_an_expected_version_is_a_conflict_with_the_current_version() {
     let race = Race::of(&[("/a", "one")]).await;
-    let version = race.tree.stat(&path("/a")).await.unwrap().version.unwrap();
+    let version = race.tree.stat(&path("/a"), &StatOptions::new()).await.unwrap().version.unwrap();
     race.meanwhile(async |other| {
         other.write("/a", "two").await.unwrap();
     });
     let error = race.tree.write_if("/a", "three", version).await.unwrap_err();
-    let current = race.tree.stat(&path("/a")).await.unwrap().version;
+    let current = race.tree.stat(&path("/a"), &StatOptions::new()).await.unwrap().version;
     assert_eq!((error.kind(), error.current_version()), (ErrorKind::Conflict, current));
     race.meanwhile(async |other| {
         other.write("/new", "theirs").await.unwrap();
@@ -145,7 +145,7 @@ async fn what_is_expected_and_changes_meanwhile_is_a_conflict_with_the_current_v
 }
 
 #[tokio::test]
-async fn a_delete_of_an_empty_directory_never_takes_a_file_along() {
+async fn delete_of_an_empty_directory_never_deletes_a_file_added_meanwhile() {
     let race = Race::of(&[]).await;
     race.other.create_dir("/d").await.unwrap();
     race.meanwhile(async |other| {
@@ -165,7 +165,7 @@ async fn a_delete_of_an_empty_directory_never_takes_a_file_along() {
 }
 
 #[tokio::test]
-async fn a_directory_that_moves_takes_along_what_was_put_into_it_meanwhile() {
+async fn moved_directory_includes_files_added_meanwhile() {
     let race = Race::of(&[("/d/a", "1"), ("/d/e/b", "2")]).await;
     race.meanwhile(async |other| {
         other.write("/d/e/new", "3").await.unwrap();
@@ -189,7 +189,7 @@ async fn a_directory_that_moves_takes_along_what_was_put_into_it_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_file_that_moves_takes_its_newest_content_along() {
+async fn moved_file_has_its_newest_content() {
     let race = Race::of(&[("/a", "old")]).await;
     race.meanwhile(async |other| {
         other.append("/a", " and new").await.unwrap();
@@ -208,7 +208,7 @@ async fn a_file_that_moves_takes_its_newest_content_along() {
 }
 
 #[tokio::test]
-async fn a_batch_that_relies_on_what_changed_is_done_again_as_a_whole() {
+async fn batch_that_lost_a_race_is_repeated_as_a_whole() {
     let race = Race::of(&[("/a", "a"), ("/b", "b")]).await;
     race.meanwhile(async |other| {
         other.write("/b", "B").await.unwrap();
@@ -220,16 +220,16 @@ async fn a_batch_that_relies_on_what_changed_is_done_again_as_a_whole() {
         Change::Write { path: path("/c/d"), content: "3".into(), mode: WriteMode::Overwrite },
     ];
     let results = race.tree.apply(&batch, &ApplyOptions::new()).await.unwrap();
-    assert_eq!(race.tree.stat(&path("/c/d")).await.unwrap().version, results[3].version);
+    assert_eq!(race.tree.stat(&path("/c/d"), &StatOptions::new()).await.unwrap().version, results[3].version);
     assert_ne!(results[2].version, results[3].version);
     for (file, content) in [("/a", "a1"), ("/b", "B2"), ("/c/d", "3")] {
         assert_eq!(race.tree.read_text(file).await.unwrap(), content);
     }
 }
 
-/// Files made while their directory moves back and forth: each is there at the end, once, and every row stands in a directory.
+/// Files are created while their directory moves back and forth: each exists exactly once at the end, and every row has a parent directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn files_made_in_a_directory_that_moves_are_never_lost() {
+async fn files_created_in_a_moving_directory_are_never_lost() {
     let race = Race::of(&[("/here/first", "")]).await;
     let mut tasks = JoinSet::new();
     for task in 0..4 {
@@ -243,7 +243,7 @@ async fn files_made_in_a_directory_that_moves_are_never_lost() {
     let tree = race.other.clone();
     tasks.spawn(async move {
         for round in 0..50 {
-            // The writers make `/here` anew, so what moved before is merged by hand: as a file of its own each.
+            // The writers recreate `/here`, so files moved before are merged by hand, one by one.
             tree.rename("/here", &format!("/there/{round}")).await.ok();
             tokio::task::yield_now().await;
         }
@@ -260,7 +260,7 @@ async fn files_made_in_a_directory_that_moves_are_never_lost() {
 
 /// Changes of every kind by many tasks over few paths: the rows stay a tree.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whatever_many_writers_do_the_rows_stay_a_tree() {
+async fn rows_form_a_tree_under_any_concurrent_writes() {
     let race = Race::of(&[]).await;
     let mut tasks = JoinSet::new();
     for task in 0..6_usize {

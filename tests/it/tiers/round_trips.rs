@@ -1,11 +1,11 @@
-//! What each operation asks of a store.
+//! The store calls of each operation.
 
 use super::spy::Spy;
 use super::{kind, namespace, path};
 use std::sync::Arc;
 use treehold::checkpoint::{At, Checkpointer, PutOptions, StoreCheckpointer};
 use treehold::memory::MemoryReader;
-use treehold::ops::{Change, FileRead, GlobOptions, GrepOptions, LsOptions, ReadOptions};
+use treehold::ops::{Change, FileRead, GlobOptions, GrepOptions, LsOptions, ReadOptions, StatOptions};
 use treehold::store::{Batch, Namespace, Store};
 use treehold::{Backend, BackendExt, ErrorKind, Scope, StateBackend, StoreBackend, VfsPath};
 
@@ -15,11 +15,11 @@ fn spied() -> (StoreBackend, Spy) {
 }
 
 #[tokio::test]
-async fn a_look_is_one_round_trip() {
+async fn stat_read_and_ls_take_one_round_trip() {
     let (tree, spy) = spied();
     tree.write("/a/b/file", "content").await.unwrap();
     spy.calls();
-    tree.stat(&path("/a/b/file")).await.unwrap();
+    tree.stat(&path("/a/b/file"), &StatOptions::new()).await.unwrap();
     assert_eq!(spy.calls(), ["get_many"]);
     tree.read(&path("/a/b/file"), &ReadOptions::lines(0, 1)).await.unwrap();
     assert_eq!(spy.calls(), ["get_part"]);
@@ -27,12 +27,12 @@ async fn a_look_is_one_round_trip() {
     assert_eq!(spy.calls(), ["scan"]);
     tree.ls(VfsPath::ROOT, &LsOptions::new()).await.unwrap();
     assert_eq!(spy.calls(), ["scan"]);
-    assert_eq!(tree.stat(VfsPath::ROOT).await.unwrap().name(), "");
+    assert_eq!(tree.stat(VfsPath::ROOT, &StatOptions::new()).await.unwrap().name(), "");
     assert_eq!(spy.calls(), Vec::<&str>::new());
 }
 
 #[tokio::test]
-async fn a_change_of_a_file_is_one_read_and_one_commit() {
+async fn change_of_a_file_takes_one_read_and_one_commit() {
     let (tree, spy) = spied();
     tree.write("/a/b/file", "one\n").await.unwrap();
     assert_eq!(spy.calls(), ["get_many", "get_many", "commit"], "the parents were missing");
@@ -55,7 +55,7 @@ async fn a_change_of_a_file_is_one_read_and_one_commit() {
 }
 
 #[tokio::test]
-async fn a_change_that_says_what_it_expects_is_one_commit() {
+async fn change_with_an_expected_version_takes_one_commit() {
     let (tree, spy) = spied();
     tree.create_dir("/a/b").await.unwrap();
     spy.calls();
@@ -65,7 +65,7 @@ async fn a_change_that_says_what_it_expects_is_one_commit() {
     assert_eq!((spy.calls(), second.created), (vec!["commit"], false));
     let delete = |version| Change::Delete { path: path("/a/b/file"), recursive: false, expect: version };
     assert_eq!(kind(tree.apply_one(delete(first.version)).await), ErrorKind::Conflict);
-    assert_eq!(spy.calls(), ["commit", "get_many"], "what was expected is not there, and the read tells what is");
+    assert_eq!(spy.calls(), ["commit", "get_many"], "the refused commit is followed by one read of the current row");
     tree.apply_one(delete(second.version)).await.unwrap();
     assert_eq!(spy.calls(), ["commit"]);
     tree.create("/x/y/file", "one").await.unwrap();
@@ -73,20 +73,20 @@ async fn a_change_that_says_what_it_expects_is_one_commit() {
 }
 
 #[tokio::test]
-async fn directories_that_are_there_are_not_written_again() {
+async fn existing_directories_are_not_rewritten() {
     let (tree, _) = spied();
     tree.write("/a/b/one", "").await.unwrap();
-    let made = tree.stat(&path("/a/b")).await.unwrap().created_at;
+    let made = tree.stat(&path("/a/b"), &StatOptions::new()).await.unwrap().created_at;
     let rows = tree.store().get_many(&namespace(), &["a\u{1}", "a\u{1}b\u{1}"], false).await.unwrap();
     tree.write("/a/b/two", "").await.unwrap();
     tree.delete("/a/b/one").await.unwrap();
     tree.create_dir("/a/b").await.unwrap();
     assert_eq!(tree.store().get_many(&namespace(), &["a\u{1}", "a\u{1}b\u{1}"], false).await.unwrap(), rows);
-    assert_eq!(tree.stat(&path("/a/b")).await.unwrap().created_at, made);
+    assert_eq!(tree.stat(&path("/a/b"), &StatOptions::new()).await.unwrap().created_at, made);
 }
 
 #[tokio::test]
-async fn a_listing_reads_its_children_and_no_body() {
+async fn listing_reads_children_without_bodies() {
     let (tree, spy) = spied();
     for index in 0..20 {
         tree.write(&format!("/here/file{index}"), "body").await.unwrap();
@@ -107,7 +107,7 @@ async fn a_listing_reads_its_children_and_no_body() {
 }
 
 #[tokio::test]
-async fn a_glob_reads_what_lies_beneath_its_literal_prefix() {
+async fn glob_reads_only_rows_beneath_its_literal_prefix() {
     let (tree, spy) = spied();
     for directory in ["src", "src/lib", "target", "target/debug"] {
         for index in 0..300 {
@@ -120,8 +120,8 @@ async fn a_glob_reads_what_lies_beneath_its_literal_prefix() {
     assert_eq!(found.entries.len(), 300);
     let (rows, _) = spy.read();
     assert!(rows < 320, "{rows} rows for 300 files");
-    assert!(spy.calls().len() <= 5, "two looks and three pages");
-    // What is not entered is passed over: a page of it is read at most.
+    assert!(spy.calls().len() <= 5, "two stats and three pages");
+    // A directory that is not entered is skipped: at most one page of it is read.
     let found = tree.glob(VfsPath::ROOT, &GlobOptions::new("/*/7.rs")).await.unwrap();
     assert_eq!(found.entries.len(), 2);
     let (rows, _) = spy.read();
@@ -129,7 +129,7 @@ async fn a_glob_reads_what_lies_beneath_its_literal_prefix() {
 }
 
 #[tokio::test]
-async fn ignore_files_cost_no_round_trip_where_a_page_shows_there_are_none() {
+async fn absent_ignore_files_cost_no_round_trip() {
     let (tree, spy) = spied();
     for index in 0..500 {
         tree.write(&format!("/d{}/f{index}", index % 10), "body").await.unwrap();
@@ -139,7 +139,7 @@ async fn ignore_files_cost_no_round_trip_where_a_page_shows_there_are_none() {
     assert_eq!(found.entries.len(), 500);
     let calls = spy.calls();
     let pages = calls.iter().filter(|call| **call == "scan").count();
-    assert_eq!(calls.len(), pages + 1, "the look at the root, and pages: {calls:?}");
+    assert_eq!(calls.len(), pages + 1, "one stat of the root, and one scan per page: {calls:?}");
     tree.write("/.gitignore", "/d3/\n").await.unwrap();
     tree.write("/d4/.ignore", "f4*\n").await.unwrap();
     let found = tree.glob(VfsPath::ROOT, &GlobOptions::new("f4")).await.unwrap();
@@ -150,7 +150,7 @@ async fn ignore_files_cost_no_round_trip_where_a_page_shows_there_are_none() {
 }
 
 #[tokio::test]
-async fn a_grep_reads_only_bodies_that_it_selects() {
+async fn grep_reads_only_selected_bodies() {
     let (tree, spy) = spied();
     for index in 0..600 {
         tree.write(&format!("/d{}/{index}.{}", index % 6, if index % 10 == 0 { "md" } else { "bin" }), "needle").await.unwrap();
@@ -160,7 +160,7 @@ async fn a_grep_reads_only_bodies_that_it_selects() {
     let (_, bodies) = spy.read();
     assert_eq!(found.files.len(), 60);
     assert!((60..100).contains(&bodies), "{bodies} bodies for 60 files and the ignore files asked for");
-    // A limit stops the fetch.
+    // A limit ends the reading.
     let found = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle").with_matches_max(1)).await.unwrap();
     assert!(found.truncated.is_some());
     let (_, bodies) = spy.read();
@@ -168,11 +168,11 @@ async fn a_grep_reads_only_bodies_that_it_selects() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_never_an_empty_tree() {
+async fn failing_store_is_never_an_empty_tree() {
     let (tree, spy) = spied();
     tree.write("/d/file", "needle").await.unwrap();
     spy.fail(true);
-    assert_eq!(kind(tree.stat(&path("/d/file")).await), ErrorKind::Unavailable);
+    assert_eq!(kind(tree.stat(&path("/d/file"), &StatOptions::new()).await), ErrorKind::Unavailable);
     assert_eq!(kind(tree.read(&path("/d/file"), &ReadOptions::new()).await), ErrorKind::Unavailable);
     assert_eq!(kind(tree.ls(&path("/d"), &LsOptions::new()).await), ErrorKind::Unavailable);
     assert_eq!(kind(tree.ls(VfsPath::ROOT, &LsOptions::new()).await), ErrorKind::Unavailable);
@@ -188,7 +188,7 @@ async fn a_store_that_fails_is_never_an_empty_tree() {
 }
 
 #[tokio::test]
-async fn memory_that_did_not_change_is_looked_at_and_no_body_is_read() {
+async fn unchanged_memory_is_checked_without_reading_bodies() {
     let (tree, spy) = spied();
     tree.write("/AGENTS.md", "x".repeat(100_000)).await.unwrap();
     tree.write("/style.md", "spaces").await.unwrap();
@@ -200,7 +200,7 @@ async fn memory_that_did_not_change_is_looked_at_and_no_body_is_read() {
     assert_eq!(reader.read(&tree, &sources).await.files.len(), 2);
     assert_eq!(spy.calls(), ["get_many", "get_many"]);
     assert_eq!(spy.read().1, 0, "no body");
-    // Another writer of the same rows.
+    // Another process that writes the same rows.
     let other = StoreBackend::new(tree.store().clone(), namespace());
     other.edit("/style.md", "spaces", "tabs").await.unwrap();
     spy.calls();
@@ -209,7 +209,7 @@ async fn memory_that_did_not_change_is_looked_at_and_no_body_is_read() {
 }
 
 #[tokio::test]
-async fn part_of_a_large_file_takes_no_more_from_the_store_than_the_part() {
+async fn read_of_a_part_fetches_only_that_part() {
     const MIB: u64 = 1 << 20;
     let (tree, spy) = spied();
     let line = [vec![b'x'; 1_023], vec![b'\n']].concat();
@@ -234,7 +234,7 @@ async fn part_of_a_large_file_takes_no_more_from_the_store_than_the_part() {
 
 /// Regression: the first read of ten bytes of a saved file loaded all of it and kept it in memory.
 #[tokio::test]
-async fn part_of_a_large_file_of_a_saved_thread_takes_no_more_from_the_store_than_the_part() {
+async fn read_of_a_part_in_a_saved_thread_fetches_only_that_part() {
     const MIB: u64 = 1 << 20;
     let spy = Spy::default();
     let checkpointer = StoreCheckpointer::new(Arc::new(spy.clone()));

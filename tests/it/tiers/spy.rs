@@ -1,4 +1,4 @@
-//! A store that tells what it was asked, fails when told to, and lets something happen just before a commit.
+//! A store that records its calls, fails on request, and can run an action just before a commit.
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreExtensions,
 };
 use treehold::{Error, ErrorKind, MemoryStore, Result};
 
 type Before = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
 #[derive(Clone, Default)]
-pub(super) struct Spy {
+pub(crate) struct Spy {
     pub(super) inner: MemoryStore,
     calls: Arc<Mutex<Vec<&'static str>>>,
     rows: Arc<AtomicUsize>,
@@ -48,11 +48,11 @@ impl Spy {
     }
 
     /// Makes every call fail from now on, or succeed again.
-    pub(super) fn fail(&self, fails: bool) {
+    pub(crate) fn fail(&self, fails: bool) {
         self.fails.store(fails, Ordering::Relaxed);
     }
 
-    /// Does something, once, when the next commit is asked for and before it is done.
+    /// Runs an action once, just before the next commit.
     pub(super) fn before_commit<F: Future<Output = ()> + Send + 'static>(&self, act: impl FnOnce() -> F + Send + 'static) {
         *self.before_commit.lock() = Some(Box::new(|| Box::pin(act())));
     }
@@ -91,6 +91,10 @@ impl Store for Spy {
         self.inner.capabilities()
     }
 
+    fn extensions(&self) -> StoreExtensions<'_> {
+        self.inner.extensions().without_reads()
+    }
+
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         self.note("get")?;
         self.count(1, true);
@@ -121,10 +125,6 @@ impl Store for Spy {
         Ok(page)
     }
 
-    async fn lend(&self, _namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        Ok(None)
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         self.note("namespaces")?;
         self.inner.namespaces(options).await
@@ -144,24 +144,7 @@ impl Store for Spy {
         self.inner.current_version().await
     }
 
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        self.note("sweep")?;
-        self.inner.sweep(limit).await
-    }
-
     async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {
         self.inner.watch(namespace).await
-    }
-
-    async fn describe(&self) -> Result<treehold::store::StoreDescription> {
-        self.inner.describe().await
-    }
-
-    async fn stats(&self) -> Result<treehold::store::StoreStats> {
-        self.inner.stats().await
-    }
-
-    async fn check(&self) -> Result<Vec<treehold::Error>> {
-        self.inner.check().await
     }
 }

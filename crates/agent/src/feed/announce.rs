@@ -1,20 +1,16 @@
 //! A wrapper around a mount that records its changes as events.
 
-use super::{Draft, Feed, Outbox};
-use crate::audit::OpenCall;
-use crate::session::Elsewhere;
+use super::{Draft, Elsewhere, Events, Feed};
+use crate::audit::{CallEntry, CurrentCall};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight,
-};
-use treehold_core::path::VfsPath;
+use treehold_core::ops::{ApplyOptions, Change, Changed};
 use treehold_core::scope::Scope;
-use treehold_store::{Namespace, Ride, Rider};
+use treehold_store::{Delivery, Namespace, Outbox, Receipt};
 use treehold_tree::backend::Backend;
+use treehold_tree::forward_backend;
 
 /// Attaches the events of each change to it, and sends those that the inner tree does not commit.
 #[derive(Debug)]
@@ -27,7 +23,7 @@ pub(crate) struct Announce {
 }
 
 impl Announce {
-    /// Records the changes of a tree in the given log, if any. The call record always goes along.
+    /// Records the changes of a tree in the given log, if any, and the row of the call that makes them.
     pub(crate) fn new(inner: Arc<dyn Backend>, feed: Option<(Arc<Feed>, Namespace)>, scope: Scope) -> Self {
         Self { inner, feed, scope, elsewhere: None }
     }
@@ -56,25 +52,24 @@ impl Announce {
 
 /// The events of a batch in progress. If it is dropped before the batch ends, all of them are sent, because the outcome is
 /// unknown.
-struct Open(Option<Arc<Outbox>>);
+struct Open(Option<(Arc<Events>, Receipt)>);
 
 impl Open {
+    /// Returns the events if no tier has taken them.
+    fn untaken(&mut self) -> Option<Arc<Events>> {
+        self.0.take().filter(|(_, receipt)| receipt.delivery() == Delivery::Ignored).map(|(events, _)| events)
+    }
+
     /// Sends the events that the tree did not commit. Finishes even if the future is dropped.
     async fn end(mut self, applied: &Result<Vec<Changed>>) {
-        let Some(outbox) = self.0.take().filter(|outbox| !outbox.is_taken()) else { return };
-        let count = match applied {
-            Ok(changed) => {
-                outbox.know(changed);
-                outbox.count()
-            }
-            Err(error) if error.applied() > 0 => error.applied(),
-            Err(error) if Error::may_have_effect(error) => outbox.count(),
+        let Some(events) = self.untaken() else { return };
+        let (count, changed) = match applied {
+            Ok(changed) => (events.count(), Some(changed.clone())),
+            Err(error) if error.applied() > 0 => (error.applied(), None),
+            Err(error) if Error::may_have_effect(error) => (events.count(), None),
             Err(_) => return,
         };
-        if count == 0 {
-            return;
-        }
-        let sent = tokio::spawn(async move { outbox.send(count).await });
+        let sent = tokio::spawn(async move { events.send(count, changed.as_deref()).await });
         if let Err(error) = sent.await {
             tracing::error!(%error, "sending the events of changes did not finish");
         }
@@ -84,10 +79,10 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         // Without a runtime the process is exiting, and nothing can be written.
-        if let Some(outbox) = self.0.take().filter(|outbox| !outbox.is_taken())
+        if let Some(events) = self.untaken()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(async move { outbox.send(outbox.count()).await });
+            runtime.spawn(async move { events.send(events.count(), None).await });
         }
     }
 }
@@ -101,54 +96,28 @@ impl fmt::Display for Announce {
 
 #[async_trait]
 impl Backend for Announce {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.inner.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.inner.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.inner.ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.inner.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.inner.grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.inner.search(path, options).await
-    }
+    forward_backend! { self => self.inner; capabilities, stat, read, ls, glob, grep, search, review }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         if changes.is_empty() {
             return self.inner.apply(changes, options).await;
         }
         let mut options = options.clone();
-        // Separate riders, because the call record may be in another store than the events.
-        if let Some(call) = OpenCall::current() {
-            options.along.push(Rider(Arc::new(Outbox::new(Some(call)))));
+        let mut outbox = Outbox::of(&options.extensions);
+        // These are separate entries, because the row of the call and the events may be in different stores.
+        if let Some(CurrentCall(call)) = options.extensions.get() {
+            outbox.push(CallEntry::of_change(call.clone()));
         }
-        let Some((feed, log)) = &self.feed else { return self.apply_counted(changes, &options).await };
-        let drafts = changes.iter().map(Draft::of).collect();
-        let outbox = Arc::new(Outbox::new(None).with_events(feed.clone(), log.clone(), self.scope.clone(), drafts));
-        options.along.push(Rider(outbox.clone()));
-        let open = Open(Some(outbox));
+        let events = self.feed.as_ref().map(|(feed, log)| {
+            let drafts = changes.iter().map(Draft::of).collect();
+            let events = Arc::new(Events::new(feed.clone(), log.clone(), self.scope.clone(), drafts));
+            let receipt = outbox.push_shared(events.clone());
+            (events, receipt)
+        });
+        options.extensions.insert(outbox);
+        let open = Open(events);
         let applied = self.apply_counted(changes, &options).await;
         open.end(&applied).await;
         applied
-    }
-
-    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
-        self.inner.review(review).await
     }
 }

@@ -18,16 +18,19 @@
 //! dies in between leaves a change without an event; failures short of that are counted by [`Feed::lost`]. Changes that other
 //! programs make to a host directory are not recorded.
 //!
-//! Start with [`Feed`]. Writing: `announce.rs` wraps each mount, and `outbox.rs` is what it attaches to changes. Reading:
-//! `view.rs` defines what a reader sees, and `tail.rs` follows the feed.
+//! Start with [`Feed`]. Writing: `announce.rs` wraps each mount, and `events.rs` is the outbox entry that it adds to changes. Reading:
+//! `view.rs` defines what a reader sees, `tail.rs` follows the feed, and `news.rs` reports it to code that keeps a copy of a tree.
 
 mod announce;
-mod outbox;
+mod elsewhere;
+mod events;
+mod news;
 mod tail;
 mod view;
 
 pub(crate) use announce::Announce;
-pub(crate) use outbox::{Draft, Outbox};
+pub(crate) use elsewhere::Elsewhere;
+pub(crate) use events::{Draft, Events};
 pub use tail::FeedTail;
 pub use view::FeedView;
 
@@ -188,7 +191,7 @@ pub struct FeedPage {
 /// let (of_watch, same) = (store.clone(), notes.clone());
 /// let workspace = Workspace::builder()
 ///     .mount("/notes", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), notes.clone()))))?
-///     .watched("/notes", move |_| Ok((of_watch.clone(), same.clone())))?
+///     .with_change_source("/notes", move |_| Ok((of_watch.clone(), same.clone())))?
 ///     .feed(Feed::new(store))
 ///     .build();
 /// let scope = Scope::new().with_thread("t");
@@ -295,9 +298,12 @@ impl Feed {
     pub async fn before(&self, view: &FeedView, before: Option<Version>, since: Option<Timestamp>, limit: usize) -> Result<FeedPage> {
         let newest = self.position().await?;
         let mut end = before.map_or(newest, |before| Version::new(before.number().saturating_sub(1)).min(newest));
+        if limit == 0 {
+            return Ok(FeedPage { events: Vec::new(), position: Version::new(end.number() + 1), more: end > Version::new(0) });
+        }
         let mut events: Vec<FeedEvent> = Vec::new();
         let (mut width, mut rows) = (LOOK_BACK, 0);
-        while end > Version::new(0) && limit > 0 {
+        while end > Version::new(0) {
             let start = Version::new(end.number().saturating_sub(width));
             let look = self.between(view, start, end, LOOK_BACK_ROWS, since).await?;
             rows += look.rows;
@@ -387,7 +393,7 @@ impl Feed {
                     break;
                 }
                 let is_over = since.is_some_and(|since| item.modified_at < since);
-                rows.push((item.version, (!is_over).then(|| serde_json::from_slice::<outbox::Row>(&item.value))));
+                rows.push((item.version, (!is_over).then(|| serde_json::from_slice::<events::Row>(&item.value))));
             }
             let hidden = view.hidden(place, rows.iter().filter_map(|(_, row)| row.as_ref()?.as_ref().ok())).await?;
             for (version, row) in rows {

@@ -1,6 +1,6 @@
 //! What a reader sees of the feed: which trees, at which paths, and what is filtered out.
 
-use super::outbox::Row;
+use super::events::Row;
 use super::{FeedEvent, FeedKind};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -90,7 +90,7 @@ impl FeedView {
         self
     }
 
-    /// Reveals no other threads than these. Changes made in others appear without their thread and actor.
+    /// Reveals only the names of these threads. Changes made in other threads appear without their thread and actor.
     #[must_use]
     pub fn with_known_threads(mut self, threads: impl IntoIterator<Item = String>) -> Self {
         self.known_threads = threads.into_iter().collect();

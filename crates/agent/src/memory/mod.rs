@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
 use treehold_core::file;
-use treehold_core::ops::{Failure, ReadOptions, Version};
+use treehold_core::ops::{Failure, ReadOptions, StatOptions, Version};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::work;
 use treehold_tree::backend::Backend;
@@ -120,7 +120,7 @@ impl MemoryReader {
 /// Returns the cached file if its version is current, else reads it.
 async fn look(tree: &dyn Backend, path: &VfsPath, kept: Option<MemoryFile>) -> Result<MemoryFile> {
     if let Some(kept) = kept
-        && tree.stat(path).await?.version == Some(kept.version)
+        && tree.stat(path, &StatOptions::new()).await?.version == Some(kept.version)
     {
         return Ok(kept);
     }
@@ -181,11 +181,11 @@ mod tests {
         assert_eq!(texts(&reader.read(&tree, &sources).await), ["1", "1"]);
         assert_eq!(calls(), 3, "three reads");
         assert_eq!(texts(&reader.read(&tree, &sources).await), ["1", "1"]);
-        assert_eq!(calls(), 3, "two looks, and a read of what was not there");
+        assert_eq!(calls(), 3, "two stats, and a read of the new file");
         tree.write("/b.md", "2").await.expect("written");
         assert_eq!(calls(), 1);
         assert_eq!(texts(&reader.read(&tree, &sources).await), ["1", "2"]);
-        assert_eq!(calls(), 4, "a look and a read of what changed");
+        assert_eq!(calls(), 4, "one stat, and one read of the changed file");
         tree.delete("/a.md").await.expect("removed");
         let memory = reader.read(&tree, &sources).await;
         assert_eq!((texts(&memory), &memory.absent), (vec!["2"], &paths(["/a.md", "/none.md"])));

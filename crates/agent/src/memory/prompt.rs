@@ -118,7 +118,7 @@ impl MemoryFiles {
     /// Renders the files, each between tags that its text cannot close.
     ///
     /// The token budget is shared fairly: a file that needs less than its share leaves the rest to the others, and one that needs
-    /// more is cut at a line end with a note. Instructions, paths and failures are always included, even if they alone exceed the
+    /// more is truncated at a line end, with a note. Instructions, paths and failures are always included, even if they alone exceed the
     /// budget. The same files yield the same text, so prompt caches work.
     pub fn prompt(&self, options: &PromptOptions) -> MemoryPrompt {
         if self.files.is_empty() && self.absent.is_empty() && self.failures.is_empty() {
@@ -153,7 +153,7 @@ impl MemoryFiles {
     ///
     /// # Errors
     /// Those of [`work::run`].
-    pub async fn prompt_apart(self, options: PromptOptions) -> Result<MemoryPrompt> {
+    pub async fn prompt_in_background(self, options: PromptOptions) -> Result<MemoryPrompt> {
         let cost_bytes = self.files.iter().map(|file| file.text.len() as u64).sum();
         work::run(cost_bytes, move |_| self.prompt(&options)).await
     }

@@ -6,8 +6,8 @@ const ASCII_PER_TOKEN: usize = 4;
 /// Estimates the number of tokens in a text without a tokenizer: four ASCII characters, or one other character, count as one
 /// token.
 ///
-/// For English and code the error is a few tenths of what common tokenizers count. Other scripts are overestimated rather than
-/// underestimated.
+/// For English and code the estimate differs from the count of common tokenizers by up to a few tenths. Other scripts are overestimated
+/// rather than underestimated.
 ///
 /// ```
 /// use treehold_agent::memory::estimate_tokens;

@@ -5,38 +5,31 @@
 //! [`ThreadDurability`] decides when the state is saved automatically. Every entry point calls [`Session::call`], which records each call
 //! if the workspace has an [`AuditLog`].
 
-mod durability;
+mod call;
+mod done;
 mod open;
-mod reach;
 mod record;
 mod review;
-mod riders;
-mod thread;
+mod target;
 mod threads;
 
-pub use durability::ThreadDurability;
-pub(crate) use open::OpenThreads;
-pub use reach::Target;
-pub(crate) use reach::{Elsewhere, Mounted, Reach};
-#[cfg(test)]
-pub(crate) use thread::tests::Lossy;
-pub(crate) use thread::{LiveThread, ThreadTree};
-pub use threads::{Threads, Writes};
+pub use crate::live::ThreadDurability;
+pub use call::{ACTOR, CallNotes, CallOutcome, TOOL, TOOL_CALL_ID};
+pub use done::Done;
+pub use target::Target;
+pub use threads::{ThreadTree, Threads, Turn, Writes};
 
-use crate::audit::{AuditLog, AuditRow, OUTCOME_OK, OpenCall};
-use crate::feed::{Feed, Outbox};
+use crate::audit::AuditLog;
+use crate::feed::{Events, Feed};
+use crate::live::{LiveThread, OpenThreads, Reach};
 use crate::memory::{MemoryFiles, MemoryPrompt, MemoryReader, MemorySettings};
-use crate::tools::{RecordedArguments, ToolCall, ToolOutput};
 use crate::workspace::Workspace;
-use jiff::Timestamp;
-use record::Recording;
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
-use treehold_core::ops::{ApplyOptions, Change, Changed};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
-use treehold_store::{Ride, Rider};
+use treehold_store::Outbox;
 use treehold_tree::backend::{Backend, Subtree};
 use treehold_tree::checkpoint::{At, Checkpoint, CheckpointId, MergeOptions, MergeOutcome, PutOptions, Reviewer};
 
@@ -78,87 +71,12 @@ pub struct Session {
     open: Arc<OpenThreads>,
     audit: Option<Arc<AuditLog>>,
     feed: Option<Arc<Feed>>,
-    memory: Arc<SessionMemory>,
+    /// Reads the memory, and caches the files.
+    memory: Arc<MemoryReader>,
     workspace: Workspace,
 }
 
-/// The result of work on a thread.
-#[derive(Debug)]
-pub struct Done<T> {
-    /// The answer of the work itself.
-    pub answer: T,
-    /// The reason why its changes to the thread are not saved.
-    pub unsaved: Option<Error>,
-}
-
-/// The memory of a session: its settings, and a reader that caches the files.
-struct SessionMemory {
-    settings: Arc<MemorySettings>,
-    reader: MemoryReader,
-}
-
-/// Who requested a call, and under which id. Stored with the checkpoint that the call creates.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct CallNotes {
-    /// The id of the tool call, as assigned by the model's API.
-    pub tool_call_id: Option<String>,
-    /// The actor; defaults to the agent of the scope.
-    pub actor: Option<String>,
-}
-
-impl CallNotes {
-    /// Creates notes with no id, and with the scope's agent as the actor.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the id of the tool call.
-    #[must_use]
-    pub fn with_tool_call_id(mut self, id: impl Into<String>) -> Self {
-        self.tool_call_id = Some(id.into());
-        self
-    }
-
-    /// Sets the actor.
-    #[must_use]
-    pub fn with_actor(mut self, actor: impl Into<String>) -> Self {
-        self.actor = Some(actor.into());
-        self
-    }
-}
-
-/// The facts that the audit log records about a call, whether or not it is a [`ToolCall`].
-struct Called<'a> {
-    tool: &'a str,
-    /// The arguments without file contents.
-    arguments: RecordedArguments,
-    read_only: bool,
-}
-
-/// The metadata key of a checkpoint for the tool whose call created it.
-pub const TOOL: &str = "tool";
-
-/// The metadata key of a checkpoint for the id of the tool call that created it.
-pub const TOOL_CALL_ID: &str = "tool_call_id";
-
-/// The metadata key of a checkpoint for the actor.
-pub const ACTOR: &str = "actor";
-
 impl Session {
-    pub(crate) fn new(
-        scope: Scope,
-        thread: Arc<LiveThread>,
-        (tree, reach): (Reviewer, Reach),
-        open: Arc<OpenThreads>,
-        (audit, feed): (Option<Arc<AuditLog>>, Option<Arc<Feed>>),
-        memory: Arc<MemorySettings>,
-        workspace: Workspace,
-    ) -> Self {
-        let memory = Arc::new(SessionMemory { settings: memory, reader: MemoryReader::new() });
-        Self { scope, thread, backend: tree.tree().clone(), tree, reach, open, audit, feed, memory, workspace }
-    }
-
     /// Returns the caller's scope.
     pub fn scope(&self) -> &Scope {
         &self.scope
@@ -182,97 +100,14 @@ impl Session {
         self.reach.elsewhere()
     }
 
-    /// Runs one tool call. A failed call also answers with an output.
-    ///
-    /// With [`ThreadDurability::Step`] the thread is saved before the answer if its state changed. A thread that cannot be saved keeps its
-    /// state; the output is then an error with the code of the failed save, `may_have_effect` and [`ToolOutput::unsaved`]. If the workspace
-    /// has an [`AuditLog`], the call is recorded before the answer. Failures to record are logged and counted there.
-    pub async fn call(&self, call: ToolCall) -> ToolOutput {
-        self.call_noting(call, CallNotes::new()).await
-    }
-
-    /// Runs one tool call as [`Session::call`] does, and stores `notes` with the checkpoint.
-    pub async fn call_noting(&self, call: ToolCall, notes: CallNotes) -> ToolOutput {
-        let Done { answer, unsaved } = self.call_done(call, notes).await;
-        match unsaved {
-            Some(error) => answer.with_unsaved(&unsaved_until(error, "it is saved with the next one, or by a checkpoint")),
-            None => answer,
-        }
-    }
-
-    /// Runs one tool call. Returns its answer, and separately the reason why its thread could not be saved.
-    pub(crate) async fn call_done(&self, call: ToolCall, notes: CallNotes) -> Done<ToolOutput> {
-        let info = call.info();
-        let called = Called { tool: info.name, arguments: call.recorded(), read_only: info.read_only };
-        self.run_noting(called, notes, call.run(&*self.backend)).await
-    }
-
-    /// Runs work as the call of a tool that is not a [`ToolCall`]. It is saved, noted and recorded in the same way. `arguments` must not
-    /// hold file contents.
-    pub async fn call_as(
-        &self,
-        tool: &str,
-        arguments: RecordedArguments,
-        read_only: bool,
-        work: impl Future<Output = ToolOutput>,
-    ) -> Done<ToolOutput> {
-        self.run_noting(Called { tool, arguments, read_only }, CallNotes::new(), work).await
-    }
-
-    async fn run_noting(&self, called: Called<'_>, notes: CallNotes, work: impl Future<Output = ToolOutput>) -> Done<ToolOutput> {
-        let Called { tool, read_only, .. } = called;
-        let recording = self.recording(called, &notes);
-        let call = recording.as_ref().map(|(call, _, _)| call.clone());
-        let answer = match &call {
-            Some(call) => call.during(work).await,
-            None => work.await,
-        };
-        let (mut checkpoint, mut unsaved) = (None, None);
-        let mut outcome = answer.error.as_ref().map_or(OUTCOME_OK, |error| &error.code).to_owned();
-        if self.thread.durability() == ThreadDurability::Step && !read_only {
-            let mut options = self.noted(notes);
-            if let Some(call) = call {
-                call.done(&outcome, answer.text.len() as u64);
-                options.along.push(Rider(Arc::new(Outbox::of_own(call))));
-            }
-            options.metadata.insert(TOOL.to_owned(), tool.to_owned());
-            match self.thread.save(options).await {
-                Ok(saved) => checkpoint = saved.map(|saved| saved.id),
-                Err(error) => {
-                    if answer.error.is_none() {
-                        error.kind().code().clone_into(&mut outcome);
-                    }
-                    unsaved = Some(error);
-                }
-            }
-        }
-        if let Some((_, recording, begun)) = recording {
-            if self.thread.durability() == ThreadDurability::Sync && !read_only {
-                checkpoint = self.thread.saved_since(begun);
-            }
-            recording.end(outcome, &answer, checkpoint).await;
-        }
-        self.open.relieve(&self.thread).await;
-        Done { answer, unsaved }
-    }
-
     /// Returns whether this session, or one that shares its state, has saved anything.
     fn has_saved(&self) -> bool {
         self.thread.has_saved()
     }
 
-    /// Applies a batch of changes to the tree. With [`ThreadDurability::Step`] the thread is saved too.
-    ///
-    /// # Errors
-    /// The errors of the tree. If the thread cannot be saved, it keeps its state, and the error says that the changes are made.
-    pub async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        let changed = self.backend.apply(changes, options).await?;
-        if self.thread.durability() == ThreadDurability::Step {
-            let saved = self.thread.save(self.noted(CallNotes::new())).await;
-            saved.map_err(|error| unsaved_until(error, "it is saved with the next one, or by a checkpoint"))?;
-        }
-        self.open.relieve(&self.thread).await;
-        Ok(changed)
+    /// Drops the rows that wait for the save of abandoned changes.
+    fn drop_held(&self) {
+        self.thread.drop_held();
     }
 
     /// Reads memory files such as `/memories/AGENTS.md`, in the given order. Skips absent files and reports unreadable ones.
@@ -311,53 +146,28 @@ impl Session {
     ///
     /// Cost: that of [`Session::memory`].
     pub async fn memory_prompt(&self) -> MemoryPrompt {
-        let memory = self.read_memory(&self.memory.settings.sources).await;
-        memory.prompt_apart(self.memory.settings.prompt.clone()).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the memory was not put into words");
+        let memory = self.read_memory(&self.memory_settings().sources).await;
+        memory.prompt_in_background(self.memory_settings().prompt.clone()).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the prompt memory could not be rendered");
             MemoryPrompt::default()
         })
     }
 
     /// Returns the workspace's memory settings.
     pub fn memory_settings(&self) -> &MemorySettings {
-        &self.memory.settings
+        self.workspace.memory()
     }
 
     async fn read_memory(&self, sources: &[VfsPathBuf]) -> MemoryFiles {
-        let memory = self.memory.reader.read(&*self.backend, sources).await;
+        let memory = self.memory.read(&*self.backend, sources).await;
         self.open.relieve(&self.thread).await;
         memory
     }
 
-    /// Begins the audit row of a call if the workspace has an audit log. Also returns the id at which the call began.
-    fn recording(&self, called: Called<'_>, notes: &CallNotes) -> Option<(Arc<OpenCall>, Recording, CheckpointId)> {
-        let log = self.audit.clone()?;
-        let id = self.thread.next_id();
-        let RecordedArguments { kept, digest, bytes } = called.arguments;
-        let mut row = AuditRow::new(id, Timestamp::now(), called.tool, kept);
-        row.arguments_digest = digest;
-        row.bytes_in = bytes;
-        row.tool_call_id.clone_from(&notes.tool_call_id);
-        row.actor = notes.actor.clone().or_else(|| self.scope.agent.clone());
-        let call = OpenCall::new(log, self.thread.scope().clone(), row);
-        Some((call.clone(), Recording::begin(call), id))
-    }
-
-    /// Returns the outbox that announces a replaced state.
-    fn restored(&self) -> Result<Option<Arc<Outbox>>> {
+    /// Returns the event that the state was replaced.
+    fn restored(&self) -> Result<Option<Arc<Events>>> {
         let Some(feed) = &self.feed else { return Ok(None) };
-        Ok(Some(Arc::new(Outbox::restored(feed.clone(), self.scope.clone())?)))
-    }
-
-    fn noted(&self, notes: CallNotes) -> PutOptions {
-        let mut options = PutOptions::new();
-        let actor = notes.actor.or_else(|| self.scope.agent.clone());
-        for (name, value) in [(TOOL_CALL_ID, notes.tool_call_id), (ACTOR, actor)] {
-            if let Some(value) = value {
-                options.metadata.insert(name.to_owned(), value);
-            }
-        }
-        options
+        Ok(Some(Arc::new(Events::restored(feed.clone(), self.scope.clone())?)))
     }
 
     /// Saves the thread's state if it changed since it was read or saved. Returns whether it did.
@@ -369,7 +179,7 @@ impl Session {
     /// keeps its state. [`Session::save_as`] saves that state as another thread; [`Session::reload`] replaces it with the saved one.
     /// Otherwise the errors of the store.
     pub async fn save(&self) -> Result<bool> {
-        Ok(self.thread.save(self.noted(CallNotes::new())).await?.is_some())
+        Ok(self.thread.save(self.noted(&CallNotes::new())).await?.is_some())
     }
 
     /// Makes a checkpoint of the thread's current state, even if nothing changed, with the label and metadata of `notes`.
@@ -377,9 +187,10 @@ impl Session {
     /// # Errors
     /// The errors of [`Session::save`]; [`Unsupported`](treehold_core::error::ErrorKind::Unsupported) in a workspace that saves no threads.
     pub async fn checkpoint(&self, notes: PutOptions) -> Result<Checkpoint> {
-        let mut options = self.noted(CallNotes::new());
+        let mut options = self.noted(&CallNotes::new());
         options.label = notes.label;
         options.metadata.extend(notes.metadata);
+        options.extensions = notes.extensions;
         let made = self.thread.checkpoint(options).await?;
         self.shown(made).await
     }
@@ -396,13 +207,19 @@ impl Session {
     /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) for a checkpoint that the thread does not have, and the errors of [`Backend::review`] and
     /// [`Session::save`].
     pub async fn restore(&self, id: CheckpointId, notes: PutOptions) -> Result<Checkpoint> {
-        let mut options = self.noted(CallNotes::new());
+        let mut options = self.noted(&CallNotes::new());
         options.label = notes.label;
         options.metadata.extend(notes.metadata);
-        let told = self.restored()?;
-        told.iter().cloned().for_each(|outbox| options.along.push(Rider(outbox)));
-        let restored = self.thread.restore(id, self.noted(CallNotes::new()), options, self.tree.clone()).await?;
-        tell(told).await;
+        let mut outbox = Outbox::of(&notes.extensions);
+        let event = self.restored()?.map(|event| (outbox.push_shared(event.clone()), event));
+        options.extensions = notes.extensions;
+        options.extensions.insert(outbox);
+        let restored = self.thread.restore(id, self.noted(&CallNotes::new()), options, self.tree.clone()).await?;
+        if let Some((receipt, event)) = event
+            && !receipt.is_taken()
+        {
+            event.send(1, None).await;
+        }
         self.shown(restored).await
     }
 
@@ -417,13 +234,15 @@ impl Session {
     /// The errors of [`merge`](treehold_tree::checkpoint::merge()), [`Backend::review`] and [`Session::save`].
     pub async fn merge(&self, source: &str, at: At, options: MergeOptions) -> Result<MergeOutcome> {
         let mut options = options;
-        let noted = self.noted(CallNotes::new());
+        let noted = self.noted(&CallNotes::new());
         let given = std::mem::take(&mut options.metadata);
         options.metadata = noted.metadata.clone().into_iter().chain(given).collect();
-        let told = self.restored()?;
+        let event = self.restored()?;
         let merged = self.thread.merge(source.to_owned(), at, noted, options, self.tree.clone()).await?;
-        if merged.checkpoint.is_some() {
-            tell(told).await;
+        if let Some(event) = event
+            && merged.checkpoint.is_some()
+        {
+            event.send(1, None).await;
         }
         let mut merged = merged;
         if let Some(checkpoint) = merged.checkpoint.take() {
@@ -439,7 +258,7 @@ impl Session {
     /// [`Unsupported`](treehold_core::error::ErrorKind::Unsupported) in a workspace that saves no threads or does not mount the state.
     pub async fn history(&self, at: At) -> Result<Arc<dyn Backend>> {
         let place = self.tree.places().first().cloned();
-        let place = place.ok_or_else(|| Error::unsupported("the state of the thread stands nowhere in this workspace"))?;
+        let place = place.ok_or_else(|| Error::unsupported("this workspace does not mount the thread's state; add a route for it"))?;
         let tree = self.workspace.tree_at(&self.scope, at).await?;
         Ok(if place.is_root() { tree } else { Arc::new(Subtree::new(tree, place)) })
     }
@@ -451,7 +270,7 @@ impl Session {
     pub async fn save_as(&self, thread: &str) -> Result<()> {
         self.thread.save_as(thread).await?;
         if let Some(feed) = &self.feed {
-            Outbox::restored(feed.clone(), self.scope.clone().with_thread(thread))?.send(1).await;
+            Events::restored(feed.clone(), self.scope.clone().with_thread(thread))?.send(1, None).await;
         }
         Ok(())
     }
@@ -470,19 +289,6 @@ impl Session {
     /// The errors of [`Session::save`]; other sessions of the thread still hold its state then.
     pub async fn close(self) -> Result<()> {
         self.save().await.map(drop)
-    }
-}
-
-/// Returns the error for changes that were made in memory but could not be saved.
-fn unsaved_until(error: Error, until: &str) -> Error {
-    let message = format!("the change is made, and is not saved yet: {}; {until}", error.message());
-    error.with_message(message).with_unknown_effect()
-}
-
-/// Sends an outbox that no commit took along.
-async fn tell(outbox: Option<Arc<Outbox>>) {
-    if let Some(outbox) = outbox.filter(|outbox| !outbox.is_taken()) {
-        outbox.send(1).await;
     }
 }
 

@@ -1,7 +1,6 @@
 //! The audit row of one call: begun with the call and written when it ends, in whatever way.
 
 use crate::audit::{OUTCOME_GIVEN_UP, OpenCall};
-use crate::tools::ToolOutput;
 use std::sync::Arc;
 use treehold_tree::checkpoint::CheckpointId;
 
@@ -13,11 +12,27 @@ impl Recording {
         Self(Some(call))
     }
 
+    /// The recording of a workspace without an audit log.
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
+    /// Returns the call that is recorded, if it is.
+    pub(super) fn call(&self) -> Option<&Arc<OpenCall>> {
+        self.0.as_ref()
+    }
+
+    /// Starts another attempt of the call.
+    pub(super) fn retry(&self) {
+        if let Some(call) = &self.0 {
+            call.retry();
+        }
+    }
+
     /// Writes the row of an ended call, even if the future is dropped.
-    pub(super) async fn end(mut self, outcome: String, output: &ToolOutput, checkpoint: Option<CheckpointId>) {
+    pub(super) async fn end(mut self, outcome: String, bytes_out: u64, checkpoint: Option<CheckpointId>) {
         let Some(call) = self.0.take() else { return };
-        let bytes_out = Some(output.text.len() as u64);
-        let kept = tokio::spawn(async move { call.end(&outcome, bytes_out, checkpoint).await });
+        let kept = tokio::spawn(async move { call.end(&outcome, Some(bytes_out), checkpoint).await });
         if let Err(error) = kept.await {
             tracing::error!(%error, "the audit row of a tool call was not finished");
         }
@@ -37,10 +52,10 @@ impl Drop for Recording {
 
 #[cfg(test)]
 mod tests {
-    use super::super::thread::tests::Lossy;
     use super::super::{CallNotes, ThreadDurability};
     use crate::audit::{AuditLog, AuditRow};
     use crate::feed::Feed;
+    use crate::live::Lossy;
     use crate::tools::ToolCall;
     use crate::workspace::{Workspace, WorkspaceBuilder};
     use async_trait::async_trait;
@@ -86,7 +101,7 @@ mod tests {
             let session = workspace.session(scope()).await.expect("opened");
             for number in 0..50 {
                 session.call(read("/a.md")).await;
-                session.call_noting(write(&format!("secret {number}")), CallNotes::new().with_tool_call_id(number.to_string())).await;
+                session.call_with(write(&format!("secret {number}")), CallNotes::new().with_tool_call_id(number.to_string())).await;
             }
             let checkpointer = workspace.checkpointer().expect("threads are kept");
             let page = checkpointer.list(&scope(), &ListOptions::new()).await.expect("read");
@@ -170,7 +185,7 @@ mod tests {
         let namespace = || Namespace::parse("memories");
         builder
             .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), namespace()?))))
-            .and_then(|builder| builder.watched("/memories", move |_| Ok((of_watch.clone(), namespace()?))))
+            .and_then(|builder| builder.with_change_source("/memories", move |_| Ok((of_watch.clone(), namespace()?))))
             .expect("one mount")
             .feed(Feed::new(store.clone()))
             .build()
@@ -275,7 +290,8 @@ mod tests {
         assert_eq!(rows.len(), 40);
     }
 
-    /// Regression: a row said `ok` for work that conflicted with another's save and was dropped, and named a checkpoint that never existed.
+    /// Regression: a row recorded `ok` for work that conflicted with another's save and was dropped, and named a checkpoint that never
+    /// existed.
     #[tokio::test]
     async fn call_whose_save_conflicts_is_not_recorded_as_done() {
         let (builder, store) = workspace(ThreadDurability::Step);
@@ -285,7 +301,7 @@ mod tests {
         assert!(session.call(read("/a.md")).await.is_error);
         other.session(scope()).await.expect("opened").call(write("theirs")).await;
         let output = session.call(write("ours")).await;
-        assert!(output.is_error && output.unsaved, "{}", output.text);
+        assert!(output.is_error && output.unsaved.is_some(), "{}", output.text);
         assert!(output.error.is_some_and(|error| error.code == "conflict" && error.may_have_effect));
         let last = calls(&workspace, None, None).await.pop().expect("a row");
         assert_eq!((last.tool.as_str(), last.outcome.as_str(), last.checkpoint), ("write_file", "conflict", None));

@@ -7,7 +7,7 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Difference, Review, ReviewPurpose, Sight, Standing};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_tree::backend::{Backend, StateSnapshot};
-use treehold_tree::checkpoint::{At, Checkpoint, Diff, PutOptions, ThreadInfo, diff, find_checkpoint};
+use treehold_tree::checkpoint::{At, Checkpoint, CheckpointId, Diff, PutOptions, ThreadInfo, diff, find_checkpoint};
 
 /// How often a fork of the newest checkpoint retries after that checkpoint was pruned meanwhile.
 const FORKS_MAX: usize = 16;
@@ -17,8 +17,8 @@ const STEP: usize = 1_000;
 
 impl Session {
     /// Returns a page of the differences between two states of this user's threads, as this session may see them. Paths that its tree hides
-    /// take no place on the page, and [`PathDiff::is_readable`](treehold_tree::checkpoint::PathDiff::is_readable) tells whether it may read the
-    /// content.
+    /// do not count towards the page, and [`PathDiff::is_readable`](treehold_tree::checkpoint::PathDiff::is_readable) tells whether it may
+    /// read the content.
     ///
     /// Cost: that of [`diff`](treehold_tree::checkpoint::diff()), including hidden paths.
     ///
@@ -36,7 +36,8 @@ impl Session {
                     continue;
                 }
                 if shown.paths.len() == limit {
-                    shown.next = shown.paths.last().map(|last| last.path.clone()).or_else(|| start_after.map(ToOwned::to_owned));
+                    let last = shown.paths.last().map(|last| &*last.path).or(start_after);
+                    shown.next = Some(last.unwrap_or(VfsPath::ROOT).to_owned());
                     return Ok(shown);
                 }
                 path.is_readable = sight == Sight::Open;
@@ -54,7 +55,7 @@ impl Session {
     /// # Errors
     /// The errors of the tree.
     pub async fn shown(&self, checkpoint: Checkpoint) -> Result<Checkpoint> {
-        Ok(self.shown_all(vec![checkpoint]).await?.pop().expect("as many as were given"))
+        Ok(self.shown_all(vec![checkpoint]).await?.pop().expect("one checkpoint was given"))
     }
 
     /// Returns checkpoints as [`Session::shown`] does.
@@ -116,7 +117,7 @@ impl Session {
                 Err(error) => return Err(error),
             }
         };
-        self.workspace.tell_restored(&self.scope.clone().with_thread(thread)).await?;
+        self.workspace.notify_restored(&self.scope.clone().with_thread(thread)).await?;
         self.shown(made).await
     }
 
@@ -131,7 +132,7 @@ impl Session {
         self.save().await?;
         let checkpointer = self.thread.checkpointer()?;
         let count = checkpointer.copy(&self.scope, thread).await?;
-        self.workspace.tell_restored(&scope).await?;
+        self.workspace.notify_restored(&scope).await?;
         let newest = find_checkpoint(&**checkpointer, &scope, "latest").await?;
         Ok((self.shown(newest).await?, count))
     }
@@ -141,14 +142,9 @@ impl Session {
     ///
     /// # Errors
     /// [`Unsupported`](treehold_core::error::ErrorKind::Unsupported) in a workspace without an audit log, and the errors of the log.
-    pub async fn calls(
-        &self,
-        after: Option<treehold_tree::checkpoint::CheckpointId>,
-        until: Option<treehold_tree::checkpoint::CheckpointId>,
-        limit: usize,
-    ) -> Result<AuditPage> {
-        let log = self.audit.as_ref().ok_or_else(|| Error::unsupported("this workspace keeps no record of calls"))?;
-        let (mut after, mut shown) = (after, AuditPage::default());
+    pub async fn calls(&self, after: Option<CheckpointId>, until: Option<CheckpointId>, limit: usize) -> Result<AuditPage> {
+        let log = self.audit.as_ref().ok_or_else(|| Error::unsupported("this workspace does not record tool calls"))?;
+        let (start_after, mut after, mut shown) = (after, after, AuditPage::default());
         loop {
             let page = log.calls(&self.scope, after, until, limit.saturating_add(1).min(STEP)).await?;
             for row in page.calls {
@@ -156,7 +152,7 @@ impl Session {
                     continue;
                 }
                 if shown.calls.len() == limit {
-                    shown.next = shown.calls.last().map(|last| last.id);
+                    shown.next = Some(shown.calls.last().map(|last| last.id).or(start_after).unwrap_or(CheckpointId::MIN));
                     return Ok(shown);
                 }
                 shown.calls.push(row);
@@ -187,7 +183,7 @@ impl Session {
 /// `/ok/../secret` may name anything.
 fn named(arguments: &Value, paths: &mut Vec<VfsPathBuf>) -> bool {
     match arguments {
-        // A pattern also tells where it looks.
+        // A pattern also reveals where it searches.
         Value::String(text) if text.contains('/') => match VfsPathBuf::parse(format!("/{}", text.trim_matches('/'))) {
             Ok(path) => {
                 paths.push(path);

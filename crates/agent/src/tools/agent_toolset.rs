@@ -1,10 +1,11 @@
 //! The file tools of Anthropic's `agent_toolset_20260401`: `read`, `write`, `edit`, `glob` and `grep`, over the same operations.
 //!
-//! The words are those of the reference implementation in the Python SDK. Its sixth tool, `bash`, has no place in a file tree.
+//! The wording is that of the reference implementation in the Python SDK. Its sixth tool, `bash`, is not offered, since a file tree runs no
+//! commands.
 
 use super::render::TEXT_CHARS_MAX;
 use super::revise::revise;
-use super::{Hints, Tool, ToolOutput, ToolSet};
+use super::{FileTool, Hints, ToolOutput, ToolSet};
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::file;
-use treehold_core::ops::{Change, Edit, GlobOptions, GrepFile, GrepOptions, OnFailure, ReadOptions, WriteMode};
+use treehold_core::ops::{Change, Edit, GlobOptions, GrepFile, GrepOptions, OnFailure, ReadOptions, StatOptions, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::text;
 use treehold_tree::backend::{Backend, BackendExt};
@@ -47,7 +48,7 @@ pub struct AgentRead {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AgentWrite {
-    /// The file to write, absolute; missing directories are made.
+    /// The file to write, absolute; missing directories are created.
     #[serde(rename = "file_path")]
     #[schemars(with = "String")]
     pub path: VfsPathBuf,
@@ -66,7 +67,7 @@ pub struct AgentEdit {
     pub path: VfsPathBuf,
     /// The text to replace, copied exactly; it must occur once unless replace_all.
     pub old_string: String,
-    /// The text that takes its place; empty to remove.
+    /// The replacement text; empty to remove.
     pub new_string: String,
     /// Replaces every occurrence.
     #[serde(default)]
@@ -78,7 +79,7 @@ pub struct AgentEdit {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AgentGlob {
-    /// The pattern, relative to path: `*` stays within a segment, `**/` crosses them.
+    /// The pattern, relative to path: `*` matches within a name, `**/` across directories.
     pub pattern: String,
     /// The directory to search, absolute.
     #[serde(default = "VfsPathBuf::root")]
@@ -99,10 +100,10 @@ pub struct AgentGrep {
     pub path: VfsPathBuf,
 }
 
-impl Tool for AgentRead {
+impl FileTool for AgentRead {
     const NAME: &'static str = "read";
     const TITLE: &'static str = "Read file";
-    const DESCRIPTION: &'static str = "Reads a text file of up to 256 KiB, verbatim; of a larger one the lines of view_range.";
+    const DESCRIPTION: &'static str = "Reads a text file verbatim, up to 256 KiB; of a larger file, only the lines of view_range.";
     const HINTS: Hints = Hints::ReadOnly;
     const SET: ToolSet = ToolSet::Agent;
     const PATHS: &'static [&'static str] = &["file_path"];
@@ -126,12 +127,13 @@ impl Tool for AgentRead {
         };
         let read = match backend.read(path, &options).await {
             Ok(read) => read,
-            // What starts after the end of the file is nothing.
+            // A range that starts after the end of the file is empty.
             Err(error) if range.is_some() && error.kind() == ErrorKind::InvalidArgument => {
                 return Ok(ToolOutput::new("").with_data(json!({"path": path})));
             }
             Err(error) if error.kind() == ErrorKind::TooLarge => {
-                let size = backend.stat(path).await.map(|entry| format!("{} bytes, ", entry.size_bytes)).unwrap_or_default();
+                let size =
+                    backend.stat(path, &StatOptions::new()).await.map(|entry| format!("{} bytes, ", entry.size_bytes)).unwrap_or_default();
                 return Err(error.with_message(format!(
                     "read: {path} is {size}exceeds {READ_BYTES_MAX}-byte limit. Use the view_range parameter to read specific line ranges, \
                      e.g. view_range: [1, 500]."
@@ -144,7 +146,7 @@ impl Tool for AgentRead {
         }
         let mut text = read.text_lossy().into_owned();
         let to_the_end = range.is_none_or(|(_, last)| last.is_none_or(|last| read.window.is_some_and(|window| last > window.total_lines)));
-        // Lines are joined by their ends: the last one has none of its own.
+        // Lines are joined with line breaks: the last line has none.
         if !to_the_end && text.ends_with('\n') {
             text.pop();
         }
@@ -153,7 +155,7 @@ impl Tool for AgentRead {
     }
 }
 
-impl Tool for AgentWrite {
+impl FileTool for AgentWrite {
     const NAME: &'static str = "write";
     const TITLE: &'static str = "Write file";
     const DESCRIPTION: &'static str = "Creates a file, or replaces its whole content.";
@@ -170,7 +172,7 @@ impl Tool for AgentWrite {
     }
 }
 
-impl Tool for AgentEdit {
+impl FileTool for AgentEdit {
     const NAME: &'static str = "edit";
     const TITLE: &'static str = "Edit file";
     const DESCRIPTION: &'static str = "Replaces exact text in one file; the text must occur once unless replace_all.";
@@ -204,7 +206,7 @@ impl Tool for AgentEdit {
     }
 }
 
-impl Tool for AgentGlob {
+impl FileTool for AgentGlob {
     const NAME: &'static str = "glob";
     const TITLE: &'static str = "Find files by name";
     const DESCRIPTION: &'static str = "Lists what matches a glob pattern, newest first, up to 200 paths.";
@@ -235,7 +237,7 @@ impl Tool for AgentGlob {
     }
 }
 
-impl Tool for AgentGrep {
+impl FileTool for AgentGrep {
     const NAME: &'static str = "grep";
     const TITLE: &'static str = "Search content";
     const DESCRIPTION: &'static str = "Finds lines by a regular expression, as `path:line:text`, up to 100 KiB.";
@@ -244,7 +246,7 @@ impl Tool for AgentGrep {
     const PATHS: &'static [&'static str] = &["path"];
 
     async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
-        // No more lines than could be shown are asked for, each of which takes six bytes at least.
+        // Request no more lines than can be shown: each takes at least six bytes.
         let options = GrepOptions::regex(&self.pattern).with_matches_max(TEXT_CHARS_MAX / 6).with_on_failure(OnFailure::Partial);
         let found = backend.grep(&self.path, &options).await.map_err(|error| match error.kind() {
             ErrorKind::InvalidArgument => {
@@ -273,7 +275,7 @@ fn matching_lines(file: &GrepFile) -> impl Iterator<Item = String> {
     })
 }
 
-/// Puts an error into the words of the toolset, unless it is in them already.
+/// Rewrites an error in the wording of the toolset, unless it already has that wording.
 fn failed(tool: &str, path: &VfsPath, error: Error) -> Error {
     let reason = match error.kind() {
         _ if error.message().starts_with(&format!("{tool}: ")) => return error,
@@ -292,7 +294,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let large = format!("{}\n", "x".repeat(99)).repeat(3000);
         let backend =
             tree(&[("/a.md", "one\ntwo\nthree\n"), ("/d/b.py", "x = 1\nx = 2\n"), ("/d/.hidden", "x\n"), ("/large", &large)]).await;
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_found_is_bounded_and_the_newest_first() {
+    async fn results_are_bounded_and_newest_first() {
         let names: Vec<String> = (0..300).map(|number| format!("/f/{number}")).collect();
         let content = "match\n".repeat(100);
         let backend = tree(&names.iter().map(|name| (name.as_str(), content.as_str())).collect::<Vec<_>>()).await;

@@ -2,7 +2,7 @@
 //!
 //! Arguments are checked against the tool's published schema, so what models read and what is enforced cannot differ.
 
-use super::{Tool, ToolInfo, render, suggest};
+use super::{FileTool, ToolInfo, render, suggest};
 use serde_json::{Map, Value};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::path::VfsPath;
@@ -17,18 +17,26 @@ const VALUE_CHARS_MAX: usize = 60;
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) and [`InvalidPath`](ErrorKind::InvalidPath).
-pub(super) fn decode<T: Tool>(info: &ToolInfo, arguments: Value) -> Result<T> {
+pub(super) fn decode<T: FileTool>(info: &ToolInfo, arguments: Value) -> Result<T> {
+    let arguments = checked(info, T::ALIASES, arguments)?;
+    info.parse(&arguments)
+}
+
+/// Checks arguments against the schema of a tool.
+///
+/// # Errors
+/// As [`decode`].
+pub(super) fn checked(info: &ToolInfo, aliases: &[(&str, &str)], arguments: Value) -> Result<Value> {
     let mut arguments = object(info, arguments)?;
-    rename(info, T::ALIASES, &mut arguments)?;
+    rename(info, aliases, &mut arguments)?;
     let mut arguments = Value::Object(arguments);
-    check(&mut arguments, &info.input_schema, info.name, "")?;
-    for name in T::PATHS {
-        if let Some(Value::String(text)) = arguments.get(name) {
+    check(&mut arguments, &info.input_schema, &info.name, "")?;
+    for name in &info.path_arguments {
+        if let Some(Value::String(text)) = arguments.get(&**name) {
             check_path(name, text)?;
         }
     }
-    serde_json::from_value(arguments)
-        .map_err(|error| Error::invalid_argument(format!("the arguments of `{}` are wrong: {error}", info.name)))
+    Ok(arguments)
 }
 
 fn object(info: &ToolInfo, arguments: Value) -> Result<Map<String, Value>> {

@@ -1,7 +1,7 @@
 //! `delete`: removes a file or directory.
 
 use super::render;
-use super::{Hints, Tool, ToolOutput};
+use super::{FileTool, Hints, ToolOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -18,7 +18,7 @@ pub struct Delete {
     /// The file or directory to remove, absolute.
     #[schemars(with = "String")]
     pub path: VfsPathBuf,
-    /// Removes a directory with all it holds; without it the directory must be empty.
+    /// Removes a directory and its contents; otherwise the directory must be empty.
     #[serde(default)]
     pub recursive: bool,
 }
@@ -30,7 +30,7 @@ impl Delete {
     }
 }
 
-impl Tool for Delete {
+impl FileTool for Delete {
     const NAME: &'static str = "delete";
     const TITLE: &'static str = "Delete";
     const DESCRIPTION: &'static str = "Removes a file or an empty directory; with recursive=true a directory and everything in it.";

@@ -1,7 +1,7 @@
 //! `edit_file`: replacements in one file, all or none.
 
 use super::render::{self, LINE_CHARS_MAX};
-use super::{Hints, Tool, ToolOutput};
+use super::{FileTool, Hints, ToolOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -43,14 +43,14 @@ pub struct EditFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub old_string: Option<String>,
-    /// The text that takes its place; empty to remove.
+    /// The replacement text; empty to remove.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub new_string: Option<String>,
     /// Replaces every occurrence.
     #[serde(default)]
     pub replace_all: bool,
-    /// Several replacements instead of one, applied in order, all or none.
+    /// Several replacements instead of one, applied in order, all or nothing.
     #[serde(default)]
     pub edits: Vec<Replacement>,
 }
@@ -62,7 +62,7 @@ pub struct EditFile {
 pub struct Replacement {
     /// The text to replace, copied exactly; it must occur once unless replace_all.
     pub old_string: String,
-    /// The text that takes its place; empty to remove.
+    /// The replacement text; empty to remove.
     pub new_string: String,
     /// Replaces every occurrence.
     #[serde(default)]
@@ -101,13 +101,13 @@ impl EditFile {
     }
 }
 
-impl Tool for EditFile {
+impl FileTool for EditFile {
     const NAME: &'static str = "edit_file";
     const TITLE: &'static str = "Edit file";
     const DESCRIPTION: &'static str = "Replaces exact text in one file.\n\n\
         - old_string must match the file exactly, white space included, and occur once: add surrounding lines to make it \
         unique, or set replace_all.\n\
-        - For several changes to one file give edits; they are applied in order, all or none.";
+        - For several changes to one file, give edits; they are applied in order, all or nothing.";
     const HINTS: Hints = Hints::Writes { idempotent: false };
     const PATHS: &'static [&'static str] = &["path"];
     const ALIASES: &'static [(&'static str, &'static str)] =

@@ -1,7 +1,7 @@
 //! `glob`: paths by pattern.
 
 use super::render::{self, Page};
-use super::{Hints, Tool, ToolOutput};
+use super::{FileTool, Hints, ToolOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -24,20 +24,20 @@ pub struct Glob {
     #[serde(default = "VfsPathBuf::root")]
     #[schemars(with = "String")]
     pub path: VfsPathBuf,
-    /// Finds directories too.
+    /// Also finds directories.
     #[serde(default)]
     pub directories: bool,
-    /// Finds names that start with a dot too.
+    /// Also finds names that start with a dot.
     #[serde(default)]
     pub hidden: bool,
-    /// Finds what .gitignore and .ignore files exclude too.
+    /// Also finds files that .gitignore and .ignore exclude.
     #[serde(default)]
     pub ignored: bool,
     /// The most paths to return, up to 200.
     #[serde(default = "limit")]
     #[schemars(range(min = 1))]
     pub limit: usize,
-    /// Goes on after this path: the cursor that a cut result gave.
+    /// Continues after this path: the cursor of a truncated result.
     #[serde(default)]
     pub cursor: String,
 }
@@ -64,8 +64,13 @@ impl Glob {
             .with_limit(self.limit.min(LIMIT))
             .with_on_failure(OnFailure::Partial);
         if !self.cursor.is_empty() {
-            let cursor = VfsPathBuf::parse(&self.cursor)
-                .map_err(|_| Error::invalid_argument(format!("`cursor` is `{}`; use the one that the cut result gave", self.cursor)))?;
+            let cursor = VfsPathBuf::parse(&self.cursor).map_err(|_| {
+                Error::invalid_argument(format!(
+                    "`cursor` is `{}`; use the one that the truncated \
+                    result returned",
+                    self.cursor
+                ))
+            })?;
             options = options.with_start_after(cursor);
         }
         Ok(options)
@@ -76,13 +81,13 @@ const fn limit() -> usize {
     LIMIT
 }
 
-impl Tool for Glob {
+impl FileTool for Glob {
     const NAME: &'static str = "glob";
     const TITLE: &'static str = "Find files";
     const DESCRIPTION: &'static str = "Finds files by name pattern and returns their paths, in path order.\n\n\
-        - `*` and `?` stay within a name, `**` crosses directories, `{a,b}` and `[a-z]` choose.\n\
+        - `*` and `?` match within a name, `**` across directories, `{a,b}` and `[a-z]` alternatives.\n\
         - A pattern without `/` matches names at any depth; one with `/` is anchored at path.\n\
-        - Hidden and git-ignored files are left out unless asked for.";
+        - Hidden and git-ignored files are skipped unless requested.";
     const HINTS: Hints = Hints::ReadOnly;
     const PATHS: &'static [&'static str] = &["path"];
     const ALIASES: &'static [(&'static str, &'static str)] = &[("dir_path", "path"), ("head_limit", "limit")];
@@ -97,7 +102,7 @@ impl Tool for Glob {
         }
         match (&cursor, shown) {
             (Some(cursor), _) => page.note(format!(
-                "{} shown, there are more; to go on, set cursor={cursor:?}, or narrow the pattern",
+                "{} shown, there are more; to continue, set cursor={cursor:?}, or narrow the pattern",
                 render::counted(shown, "path")
             )),
             (None, 0) => {
@@ -118,9 +123,9 @@ impl Tool for Glob {
 /// Describes what a search without results has excluded.
 pub(super) fn left_out(hidden: bool, ignored: bool) -> &'static str {
     match (hidden, ignored) {
-        (false, false) => "; hidden and git-ignored files were left out: set hidden=true or ignored=true to include them",
-        (false, true) => "; hidden files were left out: set hidden=true to include them",
-        (true, false) => "; git-ignored files were left out: set ignored=true to include them",
+        (false, false) => "; hidden and git-ignored files were skipped: set hidden=true or ignored=true to include them",
+        (false, true) => "; hidden files were skipped: set hidden=true to include them",
+        (true, false) => "; git-ignored files were skipped: set ignored=true to include them",
         (true, true) => "",
     }
 }

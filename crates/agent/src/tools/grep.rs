@@ -2,7 +2,7 @@
 
 use super::glob::left_out;
 use super::render::{self, Page};
-use super::{Hints, Tool, ToolOutput};
+use super::{FileTool, Hints, ToolOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ const REGEX_SIGNS: [&str; 14] = [".*", ".+", "\\w", "\\d", "\\s", "\\b", "\\.", 
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Grep {
-    /// The text to find, taken literally unless regex.
+    /// The text to find; literal unless regex is set.
     pub pattern: String,
     /// The file or directory to search, absolute.
     #[serde(default = "VfsPathBuf::root")]
@@ -43,35 +43,35 @@ pub struct Grep {
     /// What to return: the matching lines, the paths of the files, or the count of matching lines of each file.
     #[serde(default)]
     pub output_mode: GrepOutputMode,
-    /// Reads the pattern as a regular expression (Rust regex syntax: no look-around, no back-references).
+    /// Treats the pattern as a regular expression (Rust regex syntax: no look-around, no back-references).
     #[serde(default)]
     pub regex: bool,
     /// Ignores case.
     #[serde(default)]
     pub ignore_case: bool,
-    /// Lets a match span lines.
+    /// Lets matches span several lines.
     #[serde(default)]
     pub multiline: bool,
-    /// How many lines to show before and after each match, up to 20.
+    /// Lines to show before and after each match, up to 20.
     #[serde(default)]
     pub context: usize,
-    /// How many lines to show before each match.
+    /// Lines to show before each match.
     #[serde(default)]
     pub before: usize,
-    /// How many lines to show after each match.
+    /// Lines to show after each match.
     #[serde(default)]
     pub after: usize,
-    /// Searches names that start with a dot too.
+    /// Also searches names that start with a dot.
     #[serde(default)]
     pub hidden: bool,
-    /// Searches what .gitignore and .ignore files exclude too.
+    /// Also searches files that .gitignore and .ignore exclude.
     #[serde(default)]
     pub ignored: bool,
     /// The most matching lines or files to return, up to 250.
     #[serde(default = "limit")]
     #[schemars(range(min = 1))]
     pub limit: usize,
-    /// Goes on after this place: the cursor that a cut result gave.
+    /// Continues after this match: the cursor of a truncated result.
     #[serde(default)]
     pub cursor: String,
 }
@@ -138,13 +138,13 @@ const fn limit() -> usize {
     LIMIT
 }
 
-impl Tool for Grep {
+impl FileTool for Grep {
     const NAME: &'static str = "grep";
     const TITLE: &'static str = "Search content";
     const DESCRIPTION: &'static str = "Finds lines in files; the pattern is literal text unless regex=true.\n\n\
-        - Lines come as `path:line:text`, lines of context as `path-line-text`; the numbers are read_file's.\n\
-        - output_mode=files_with_matches returns only paths, count the number of matching lines of each file.\n\
-        - Binary, hidden and git-ignored files are left out; the last two can be asked for.";
+        - Returns matches as `path:line:text` and context lines as `path-line-text`; line numbers are those of read_file.\n\
+        - output_mode=files_with_matches returns only paths; count returns the number of matching lines of each file.\n\
+        - Binary, hidden and git-ignored files are skipped; hidden and git-ignored ones can be requested.";
     const HINTS: Hints = Hints::ReadOnly;
     const PATHS: &'static [&'static str] = &["path"];
     const ALIASES: &'static [(&'static str, &'static str)] = &[
@@ -200,7 +200,7 @@ impl Grep {
         let page = &mut answer.page;
         if let Some(cursor) = &answer.cursor {
             page.note(format!(
-                "{} shown, there are more; to go on, set cursor={cursor:?}, or narrow the search",
+                "{} shown, there are more; to continue, set cursor={cursor:?}, or narrow the search",
                 render::counted(answer.matches, noun)
             ));
         } else if answer.files.is_empty() && self.cursor.is_empty() {

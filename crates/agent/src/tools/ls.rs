@@ -1,7 +1,7 @@
 //! `ls`: the children of one directory.
 
 use super::render::{self, Page};
-use super::{Hints, Tool, ToolOutput};
+use super::{FileTool, Hints, ToolOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -26,7 +26,7 @@ pub struct Ls {
     #[serde(default = "limit")]
     #[schemars(range(min = 1))]
     pub limit: usize,
-    /// Goes on after this name: the cursor that a cut listing gave.
+    /// Continues after this name: the cursor of a truncated listing.
     #[serde(default)]
     pub cursor: String,
 }
@@ -42,12 +42,12 @@ const fn limit() -> usize {
     LIMIT
 }
 
-impl Tool for Ls {
+impl FileTool for Ls {
     const NAME: &'static str = "ls";
     const TITLE: &'static str = "List directory";
     const DESCRIPTION: &'static str = "Lists the direct children of a directory by name, hidden ones included.\n\n\
-        - Directories end in `/`, files are followed by a tab and their size, links end in `@`.\n\
-        - For files further down use glob.";
+        - Directories end in `/` and links in `@`; files are followed by a tab and their size.\n\
+        - To find files in subdirectories, use glob.";
     const HINTS: Hints = Hints::ReadOnly;
     const PATHS: &'static [&'static str] = &["path"];
     const ALIASES: &'static [(&'static str, &'static str)] = &[("dir_path", "path")];
@@ -66,7 +66,7 @@ impl Tool for Ls {
         }
         match (cursor, shown) {
             (Some(cursor), _) => {
-                page.note(format!("{} shown, there are more; to go on, set cursor={cursor:?}", render::counted(shown, "entry")))
+                page.note(format!("{} shown, there are more; to continue, set cursor={cursor:?}", render::counted(shown, "entry")))
             }
             (None, 0) if self.cursor.is_empty() => page.note(format!("`{}` is empty", self.path)),
             (None, 0) => page.note(format!("there is nothing after `{}`", self.cursor)),

@@ -1,15 +1,16 @@
 //! The tools that an agent calls: ten file tools, each with typed arguments, a JSON Schema and answers worded for a
 //! model. Further [sets](ToolSet) offer tools that models know from elsewhere, over the same operations.
 //!
-//! [`ToolCall::from_json`] parses a call once; every entry point (MCP, HTTP, the CLI, a transcript) uses it and runs
-//! the call on a [`Backend`]. The result is a [`ToolOutput`]: text of bounded size that says how to continue where it
-//! was cut, and the same facts as data. Errors are results too, so they cannot break the agent's loop.
+//! [`ToolCall::from_json`] parses a call once; every entry point (MCP, HTTP, the CLI, a transcript) uses it and runs the call on a
+//! [`Backend`]. A [`ToolRegistry`] also parses calls of [tools that a program adds](Tool). The result is a [`ToolOutput`]: text of bounded
+//! size that says how to continue where it was truncated, and the same facts as data. Errors are results too, so they cannot break the
+//! agent's loop.
 //!
 //! Each tool is one file: its arguments with their derived schema, its execution and its rendering. To add a tool,
 //! write that file and add a line to the list below. Rules for the default set (the other sets answer as their vendors
 //! define):
 //!
-//! - Paths are absolute; a trailing slash does not matter. `ls`, `glob`, `grep` and `search` start at `/` unless told.
+//! - Paths are absolute; a trailing slash does not matter. `ls`, `glob`, `grep` and `search` start at `/` by default.
 //! - Results use the caller's paths. A `not_found` error suggests similar paths.
 //! - The tool's own remarks follow the content, on lines that start with its name in brackets, such as `[read_file]
 //!   ...`. If the content has such lines, the brackets are doubled, so a file cannot impersonate the tool.
@@ -18,6 +19,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::LazyLock;
 use treehold_core::error::{Error, ErrorRecord, Result};
@@ -26,10 +28,13 @@ use treehold_tree::backend::Backend;
 mod agent_toolset;
 mod apply_patch;
 mod arguments;
+mod custom;
 mod delete;
 mod edit_file;
 mod glob;
 mod grep;
+#[cfg(feature = "conformance")]
+pub mod kit;
 mod ls;
 mod memory;
 mod r#move;
@@ -37,6 +42,7 @@ mod outline;
 mod patch;
 mod read_file;
 mod record;
+mod registry;
 mod render;
 mod revise;
 pub mod schema;
@@ -53,6 +59,7 @@ mod write_file;
 
 pub use agent_toolset::{AgentEdit, AgentGlob, AgentGrep, AgentRead, AgentWrite};
 pub use apply_patch::ApplyPatch;
+pub use custom::{Confirmation, CustomCall, Tool, ToolContext};
 pub use delete::Delete;
 pub use edit_file::{EditFile, Replacement};
 pub use glob::Glob;
@@ -63,6 +70,7 @@ pub use r#move::Move;
 pub use read_file::ReadFile;
 pub use record::RecordedArguments;
 pub use record::named_paths;
+pub use registry::ToolRegistry;
 pub use schema::ToolFormat;
 pub use search::Search;
 pub use set::ToolSet;
@@ -78,6 +86,8 @@ macro_rules! tools {
         #[non_exhaustive]
         pub enum ToolCall {
             $($(#[$doc])* $variant($arguments),)+
+            /// Calls a tool that a program added.
+            Custom(CustomCall),
         }
 
         /// Every tool of every set, in the order in which agents see them.
@@ -85,29 +95,33 @@ macro_rules! tools {
 
         impl ToolCall {
             /// Returns the name of the tool.
-            pub fn name(&self) -> &'static str {
+            pub fn name(&self) -> &str {
                 match self {
-                    $(Self::$variant(_) => <$arguments as Tool>::NAME,)+
+                    $(Self::$variant(_) => <$arguments as FileTool>::NAME,)+
+                    Self::Custom(call) => &call.tool().info().name,
                 }
             }
 
             /// Returns the arguments as JSON, defaults included.
             pub fn arguments(&self) -> Value {
                 match self {
-                    $(Self::$variant(arguments) => serde_json::to_value(arguments).expect("arguments are plain values"),)+
+                    $(Self::$variant(arguments) => serde_json::to_value(arguments).expect("arguments always serialize"),)+
+                    Self::Custom(call) => call.arguments().clone(),
                 }
             }
 
-            fn row(&self) -> &'static Row {
-                let (set, name) = match self {
-                    $(Self::$variant(_) => (<$arguments as Tool>::SET, <$arguments as Tool>::NAME),)+
-                };
-                TABLE.iter().find(|row| row.set == set && row.info.name == name).expect("every call is of a tool in the table")
+            /// Returns the set that the tool belongs to. An added tool belongs to the default set.
+            pub fn set(&self) -> ToolSet {
+                match self {
+                    $(Self::$variant(_) => <$arguments as FileTool>::SET,)+
+                    Self::Custom(_) => ToolSet::Default,
+                }
             }
 
-            async fn attempt(&self, backend: &dyn Backend) -> Result<ToolOutput> {
+            async fn attempt(&self, context: &ToolContext<'_>) -> Result<ToolOutput> {
                 match self {
-                    $(Self::$variant(arguments) => arguments.run(backend).await,)+
+                    $(Self::$variant(arguments) => arguments.run(context.tree).await,)+
+                    Self::Custom(call) => call.run(context).await,
                 }
             }
         }
@@ -182,21 +196,26 @@ impl ToolCall {
     }
 
     /// Returns the description and behaviour of the tool.
-    pub fn info(&self) -> &'static ToolInfo {
-        &self.row().info
+    pub fn info(&self) -> &ToolInfo {
+        if let Self::Custom(call) = self {
+            return call.tool().info();
+        }
+        let (set, name) = (self.set(), self.name());
+        let row = TABLE.iter().find(|row| row.set == set && row.info.name == name);
+        &row.expect("every tool that is not an added one is in the table").info
     }
 
-    /// Returns the set that the tool belongs to.
-    pub fn set(&self) -> ToolSet {
-        self.row().set
-    }
-
-    /// Runs the call. A failure becomes an output with `is_error`, whose text starts with `error [code]: `; tools
+    /// Runs the call on a tree. A failure becomes an output with `is_error`, whose text starts with `error [code]: `; tools
     /// outside the default set use the wording of their vendors.
     pub async fn run(&self, backend: &dyn Backend) -> ToolOutput {
-        match self.attempt(backend).await {
+        self.run_in(&ToolContext::new(backend)).await
+    }
+
+    /// Runs the call like [`ToolCall::run`], and passes the caller to an added tool.
+    pub async fn run_in(&self, context: &ToolContext<'_>) -> ToolOutput {
+        match self.attempt(context).await {
             Ok(output) => output,
-            Err(error) if self.set() == ToolSet::Default => ToolOutput::from_error(&suggest::with_near_paths(backend, error).await),
+            Err(error) if self.set() == ToolSet::Default => ToolOutput::from_error(&suggest::with_near_paths(context.tree, error).await),
             Err(error) => ToolOutput::from_error_verbatim(&error),
         }
     }
@@ -232,11 +251,11 @@ pub fn tools() -> &'static [ToolInfo] {
 #[non_exhaustive]
 pub struct ToolInfo {
     /// The name that calls use.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The name shown to people.
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     /// What the tool does and how to use it.
-    pub description: &'static str,
+    pub description: Cow<'static, str>,
     /// The JSON Schema of its arguments.
     pub input_schema: Value,
     /// The tool changes nothing.
@@ -245,6 +264,87 @@ pub struct ToolInfo {
     pub destructive: bool,
     /// Repeating the same call has no further effect.
     pub idempotent: bool,
+    /// The tool reaches beyond the tree, such as to the network.
+    pub open_world: bool,
+    /// The text arguments that are paths of the tree. They are checked before the tool runs, and recorded.
+    pub path_arguments: Vec<Cow<'static, str>>,
+}
+
+impl ToolInfo {
+    /// Describes a tool that may do anything: change, remove, and reach beyond the tree.
+    ///
+    /// The schema is that of an object, in the plain subset that [`schema::faults`] checks.
+    pub fn new(
+        name: impl Into<Cow<'static, str>>,
+        title: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+        input_schema: Value,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            title: title.into(),
+            description: description.into(),
+            input_schema,
+            read_only: false,
+            destructive: true,
+            idempotent: false,
+            open_world: true,
+            path_arguments: Vec::new(),
+        }
+    }
+
+    /// Describes a tool like [`ToolInfo::new`], with the schema of a type: the doc comments of its fields become the descriptions. Fields
+    /// with `#[serde(default)]` are optional. Deny unknown fields.
+    pub fn for_arguments<T: schemars::JsonSchema>(
+        name: impl Into<Cow<'static, str>>,
+        title: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::new(name, title, description, schema::of_arguments::<T>())
+    }
+
+    /// Declares that the tool changes nothing.
+    #[must_use]
+    pub fn with_read_only(mut self) -> Self {
+        (self.read_only, self.destructive, self.idempotent) = (true, false, true);
+        self
+    }
+
+    /// Sets whether the tool may remove or replace existing content.
+    #[must_use]
+    pub fn with_destructive(mut self, destructive: bool) -> Self {
+        self.destructive = destructive;
+        self
+    }
+
+    /// Sets whether repeating a call has no further effect.
+    #[must_use]
+    pub fn with_idempotent(mut self, idempotent: bool) -> Self {
+        self.idempotent = idempotent;
+        self
+    }
+
+    /// Sets whether the tool reaches beyond the tree.
+    #[must_use]
+    pub fn with_open_world(mut self, open_world: bool) -> Self {
+        self.open_world = open_world;
+        self
+    }
+
+    /// Sets which arguments are paths of the tree.
+    #[must_use]
+    pub fn with_path_arguments<N: Into<Cow<'static, str>>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.path_arguments = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Converts checked arguments to a type.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for arguments that the schema allows and the type does not.
+    pub fn parse<T: serde::de::DeserializeOwned>(&self, arguments: &Value) -> Result<T> {
+        T::deserialize(arguments).map_err(|error| Error::invalid_argument(format!("the arguments of `{}` are wrong: {error}", self.name)))
+    }
 }
 
 /// The answer to a tool call.
@@ -261,15 +361,15 @@ pub struct ToolOutput {
     /// The error as data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRecord>,
-    /// Whether saving the thread that the call changed has failed; `error` says why.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub unsaved: bool,
+    /// Why the changes of the call to its thread are not saved, if they are not. The call is then an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<ErrorRecord>,
 }
 
 impl ToolOutput {
     /// Makes the answer of a successful call.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_error: false, data: None, error: None, unsaved: false }
+        Self { text: text.into(), is_error: false, data: None, error: None, unsaved: None }
     }
 
     /// Adds the answer as data.
@@ -286,7 +386,7 @@ impl ToolOutput {
             is_error: true,
             data: None,
             error: Some(ErrorRecord::from(error)),
-            unsaved: false,
+            unsaved: None,
         }
     }
 
@@ -294,16 +394,13 @@ impl ToolOutput {
     #[must_use]
     pub(crate) fn with_unsaved(self, error: &Error) -> Self {
         let failed = Self::from_error(error);
-        let mut record = failed.error;
-        if self.error.is_some() {
-            // The call itself failed too; report its error, since its changes are not saved either.
-            record = self.error;
-        }
+        // If the call itself failed too, report its error, since its changes are not saved either.
+        let mut record = self.error.or_else(|| failed.error.clone());
         if let Some(record) = &mut record {
             record.may_have_effect = true;
         }
         let text = format!("{}\n\nthe call itself answered:\n{}", failed.text, self.text);
-        Self { text, is_error: true, data: self.data, error: record, unsaved: true }
+        Self { text, is_error: true, data: self.data, error: record, unsaved: failed.error }
     }
 
     /// Makes the answer of a failed call whose text is only the error message.
@@ -312,9 +409,9 @@ impl ToolOutput {
     }
 }
 
-/// A tool's arguments and everything known about the tool. The doc comments of the fields become the schema's
+/// A built-in tool: its arguments and everything known about it. The doc comments of the fields become the schema's
 /// descriptions.
-trait Tool: serde::de::DeserializeOwned + Serialize + schemars::JsonSchema {
+trait FileTool: serde::de::DeserializeOwned + Serialize + schemars::JsonSchema {
     const NAME: &'static str;
     const TITLE: &'static str;
     const DESCRIPTION: &'static str;
@@ -323,7 +420,7 @@ trait Tool: serde::de::DeserializeOwned + Serialize + schemars::JsonSchema {
     const SET: ToolSet = ToolSet::Default;
     /// The arguments that are paths.
     const PATHS: &'static [&'static str];
-    /// Alternative argument names, each with the name it stands for.
+    /// Alternative argument names, each with the name it replaces.
     const ALIASES: &'static [(&'static str, &'static str)] = &[];
 
     async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput>;
@@ -344,19 +441,18 @@ struct Row {
 }
 
 impl Row {
-    fn of<T: Tool + Into<ToolCall>>() -> Self {
+    fn of<T: FileTool + Into<ToolCall>>() -> Self {
         let (read_only, idempotent) = match T::HINTS {
             Hints::ReadOnly => (true, true),
             Hints::Writes { idempotent } => (false, idempotent),
         };
         let info = ToolInfo {
-            name: T::NAME,
-            title: T::TITLE,
-            description: T::DESCRIPTION,
-            input_schema: schema::of_arguments::<T>(),
             read_only,
             destructive: !read_only,
             idempotent,
+            open_world: false,
+            path_arguments: T::PATHS.iter().copied().map(Cow::Borrowed).collect(),
+            ..ToolInfo::for_arguments::<T>(T::NAME, T::TITLE, T::DESCRIPTION)
         };
         Self { set: T::SET, info, decode: |info, arguments| arguments::decode::<T>(info, arguments).map(Into::into) }
     }
@@ -366,7 +462,7 @@ impl Row {
 fn decode(asked: impl Fn(ToolSet) -> bool, name: &str, arguments: Value) -> Result<ToolCall> {
     match TABLE.iter().filter(|row| asked(row.set)).find(|row| row.info.name == name) {
         Some(row) => (row.decode)(&row.info, arguments),
-        None => Err(unknown_tool(name, TABLE.iter().filter(|row| asked(row.set)).map(|row| row.info.name).collect())),
+        None => Err(unknown_tool(name, TABLE.iter().filter(|row| asked(row.set)).map(|row| &*row.info.name).collect())),
     }
 }
 
@@ -384,7 +480,7 @@ mod tests {
 
     #[test]
     fn tools_are_listed_in_a_fixed_order() {
-        let names: Vec<&str> = tools().iter().map(|info| info.name).collect();
+        let names: Vec<&str> = tools().iter().map(|info| &*info.name).collect();
         assert_eq!(names, ["ls", "read_file", "write_file", "edit_file", "apply_patch", "glob", "grep", "search", "delete", "move"]);
     }
 
@@ -466,7 +562,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             let answer = runtime.block_on(async {
                 let backend = stage::tree(&[("/a", "x\n")]).await;
-                match set.decode(info.name, Value::Object(arguments)) {
+                match set.decode(&info.name, Value::Object(arguments)) {
                     Ok(call) => call.run(&backend).await.error,
                     Err(error) => Some(ErrorRecord::from(&error)),
                 }

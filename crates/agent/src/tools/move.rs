@@ -1,6 +1,6 @@
 //! `move`: moves or renames a file or directory.
 
-use super::{Hints, Tool, ToolOutput};
+use super::{FileTool, Hints, ToolOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -17,10 +17,10 @@ pub struct Move {
     /// The file or directory to move, absolute.
     #[schemars(with = "String")]
     pub from: VfsPathBuf,
-    /// Its whole new path, absolute; missing directories are made.
+    /// The full new path, absolute; missing directories are created.
     #[schemars(with = "String")]
     pub to: VfsPathBuf,
-    /// Replaces a file that is at the new path; a directory is never replaced.
+    /// Replaces an existing file at the new path; a directory is never replaced.
     #[serde(default)]
     pub overwrite: bool,
 }
@@ -32,11 +32,11 @@ impl Move {
     }
 }
 
-impl Tool for Move {
+impl FileTool for Move {
     const NAME: &'static str = "move";
     const TITLE: &'static str = "Move or rename";
     const DESCRIPTION: &'static str = "Moves or renames a file, or a directory with everything in it.\n\n\
-        - to is the whole new path, not the directory to move into.";
+        - `to` is the full new path, not the directory to move into.";
     const HINTS: Hints = Hints::Writes { idempotent: false };
     const PATHS: &'static [&'static str] = &["from", "to"];
     const ALIASES: &'static [(&'static str, &'static str)] =

@@ -8,7 +8,7 @@ use treehold_core::ops::{Entry, EntryKind, GlobOptions, OnFailure, ReadOptions};
 use treehold_core::path::VfsPath;
 use treehold_tree::backend::Backend;
 
-/// The size shown for directories, which have none here: what models saw on a usual disk.
+/// The size shown for directories, which have none here. Models know this size from ordinary disks.
 const DIRECTORY_SIZE: &str = "4K";
 
 /// Renders a directory as text and data. `shown` is its path as the caller wrote it. For memories, links that lead

@@ -70,6 +70,8 @@ impl ToolCall {
                 let paths: Vec<String> = patch.paths().into_iter().map(absolute).collect();
                 parsed(paths.iter().map(String::as_str))
             }
+            // An added tool may change other paths than those it is given.
+            (Self::Custom(_), _) => None,
             (_, Value::Object(arguments)) => named_paths(&arguments),
             _ => None,
         }
@@ -85,12 +87,15 @@ impl ToolCall {
     /// values are omitted.
     pub fn arguments_without_contents(&self) -> Value {
         let Value::Object(arguments) = self.arguments() else { return Value::Null };
-        let properties = &self.info().input_schema["properties"];
+        let info = self.info();
+        let properties = &info.input_schema["properties"];
+        let is_custom = matches!(self, Self::Custom(_));
         let mut kept: Map<String, Value> = arguments
             .into_iter()
             .filter(|(name, value)| !value.is_null() && properties[name].get("default") != Some(value))
             .map(|(name, value)| {
-                let is_kept = KEPT.contains(&name.as_str());
+                // The names of an added tool's arguments say nothing about their content.
+                let is_kept = if is_custom { info.path_arguments.iter().any(|path| *path == name) } else { KEPT.contains(&name.as_str()) };
                 (name, without_content(value, is_kept))
             })
             .collect();

@@ -1,5 +1,6 @@
-//! One file changed on what it holds: read, worked out, and written on the condition that nobody wrote meanwhile.
+//! Changes one file based on its content: read, compute, and write on the condition that the file has not changed meanwhile.
 
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_core::ops::{Change, Changed, FileRead, ReadOptions};
 use treehold_core::path::VfsPath;
@@ -7,17 +8,13 @@ use treehold_core::text::{LineEnding, count_lines, folded, scan};
 use treehold_core::work;
 use treehold_tree::backend::{Backend, BackendExt};
 
-/// How often a change that met another writer is worked out anew. Each time another writer got on, so only a file that is written
-/// without end comes to this.
-const ATTEMPTS_MAX: usize = 100;
-
-/// How often work goes over a content: to find a place, to number lines, to build the new content, to show it.
+/// How many passes over the content the work takes: to find a place, to number lines, to build the new content, to show it.
 const PASSES: u64 = 4;
 
-/// Reads a file, has a change of it worked out, and applies that; does so again on the fresh content when it met another writer.
+/// Reads a file, lets `work` compute a change, and applies it. Repeats this on the new content after losing a race.
 ///
-/// The change has to expect the version that was read. Returns what the change did and what `work` made beside it. Work on a large file,
-/// or with `given_bytes` of text, runs where blocking is allowed.
+/// The change must expect the version that was read. Returns the result of the change and the extra result of `work`. Work on a large file,
+/// or with large `given_bytes` of text, runs on a blocking thread.
 ///
 /// # Errors
 /// Those of [`Backend::read`], [`Backend::apply`] and [`work::run`], and those of `work`.
@@ -27,19 +24,23 @@ pub(super) async fn revise<T: Send + 'static>(
     given_bytes: usize,
     work: impl Fn(&FileRead) -> Result<(Change, T)> + Clone + Send + 'static,
 ) -> Result<(Changed, T)> {
-    let mut attempt = 1;
+    let mut races = LostRaces::new();
     loop {
         let read = backend.read(path, &ReadOptions::new()).await?;
         let (change, made) = worked(read, given_bytes, work.clone()).await?;
         match backend.apply_one(change).await {
             Ok(changed) => return Ok((changed, made)),
-            Err(error) if error.kind() == ErrorKind::Conflict && !error.may_have_effect() && attempt < ATTEMPTS_MAX => attempt += 1,
-            Err(error) => return Err(error),
+            Err(error) => {
+                let is_lost_race = error.kind() == ErrorKind::Conflict && !error.may_have_effect();
+                if !is_lost_race || !races.lost().await {
+                    return Err(error);
+                }
+            }
         }
     }
 }
 
-/// Works on a content that was read, where blocking is allowed when it is large.
+/// Runs work on content that was read, on a blocking thread if it is large.
 ///
 /// # Errors
 /// Those of [`work::run`], and those of `work`.
@@ -52,17 +53,17 @@ pub(super) async fn worked<T: Send + 'static>(
     work::run(cost_bytes, move |_| work(&read)).await?
 }
 
-/// The lines of a content, cut at `\n` alone, so that a `\r` stays with its line. What ends in `\n` has an empty last line.
+/// The lines of a content, split at `\n` only, so that a `\r` belongs to its line. Content that ends in `\n` has an empty last line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lines<'c>(pub(super) &'c [u8]);
 
 impl<'c> Lines<'c> {
-    /// Counts them: one at least.
+    /// Counts the lines: at least one.
     pub(super) fn count(self) -> usize {
         scan::count_ends(self.0) + 1
     }
 
-    /// Returns those from a number on, counted from 1.
+    /// Returns the lines from a number on, counted from 1.
     pub(super) fn from(self, first: usize) -> impl Iterator<Item = &'c [u8]> {
         let start = scan::after_lines(self.0, first.saturating_sub(1));
         let rest = start.map(|start| self.0[start..].split(|byte| *byte == b'\n'));
@@ -70,9 +71,9 @@ impl<'c> Lines<'c> {
     }
 }
 
-/// Inserts a text after `line` lines of a content; the result ends with the end of a line. As the helpers of the SDKs do, the text counts
-/// without the line ends that it ends with. With `takes_ending` the inserted lines end as the line before them does, or at the start as the
-/// first line; the memory tool's own tests ask for `\n`. None when the content has fewer lines; how many it has stands beside.
+/// Inserts a text after `line` lines of a content; the result ends with a line ending. As in the helpers of the SDKs, trailing line
+/// endings of the text are dropped. With `takes_ending` the inserted lines end like the line before them, or at the start like the
+/// first line; the memory tool's own tests require `\n`. The text is `None` if the content has fewer lines. Also returns the line count.
 pub(super) fn insert(content: &[u8], line: i64, text: &str, takes_ending: bool) -> (Option<Vec<u8>>, usize) {
     let lines = count_lines(content);
     let Some(place) = usize::try_from(line).ok().filter(|place| *place <= lines) else { return (None, lines) };
@@ -108,15 +109,15 @@ pub(super) fn insert(content: &[u8], line: i64, text: &str, takes_ending: bool) 
     (Some(inserted), lines)
 }
 
-/// Returns the ending for a line put at a place of a content where a line starts: that of the nearest line before it, or else of the first
-/// behind; `\n` in a content without endings.
+/// Returns the ending for a line inserted where a line of the content starts: that of the nearest line before it, or else of the first
+/// line after it; `\n` in content without endings.
 fn ending_at(content: &[u8], place: usize) -> &'static [u8] {
     let end = memchr::memrchr(b'\n', &content[..place]).or_else(|| scan::find(&memchr::memmem::Finder::new("\n"), content));
     end.and_then(|end| LineEnding::of_line(&content[..=end])).map_or(b"\n", LineEnding::bytes)
 }
 
-/// Numbers the lines that a text occurs on, whatever their endings, overlapping occurrences included, each occurrence by itself; no more
-/// than the first `max`, as each may go over all of the text again.
+/// Returns the line number of each occurrence of a text, including overlapping ones, regardless of line endings; no more
+/// than the first `max`, because each may scan the whole text again.
 pub(super) fn occurrences(content: &[u8], text: &[u8], max: usize) -> Vec<usize> {
     let (content, text) = (folded(content), folded(text));
     let finder = memchr::memmem::Finder::new(&*text);
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inserts_by_line() {
+    fn text_is_inserted_after_the_given_line() {
         for (content, line, text, expected, count) in [
             ("a\nb", 1, "x", Some("a\nx\nb\n"), 2),
             ("a\nb\n", 2, "x\n\n", Some("a\nb\nx\n"), 2),
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_each_occurrence() {
+    fn each_occurrence_is_reported_with_its_line() {
         assert_eq!(occurrences(b"x\ny\nx x\n", b"x", 9), [1, 3, 3]);
         assert_eq!(occurrences(b"aaa", b"aa", 9), [1, 1]);
         assert_eq!(occurrences(b"a\nb\na\nb\n", b"\nb", 9), [1, 3]);
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(occurrences(b"x\nx\nx\n", b"x", 2), [1, 2]);
     }
 
-    /// Inserts as the helper of the Python SDK does: on lines that were cut and are joined again.
+    /// Inserts as the helper of the Python SDK does: splits the lines and joins them again.
     fn joined(content: &str, line: usize, text: &str) -> String {
         let mut lines: Vec<&str> = content.split('\n').collect();
         lines.pop_if(|last| last.is_empty());
@@ -194,7 +195,7 @@ mod tests {
         }
 
         #[test]
-        fn lines_are_those_between_ends(content in "[ab\r\n]{0,12}", first in 1..6_usize) {
+        fn lines_agree_with_splitting_at_line_feeds(content in "[ab\r\n]{0,12}", first in 1..6_usize) {
             let lines = Lines(content.as_bytes());
             let all: Vec<&[u8]> = content.as_bytes().split(|byte| *byte == b'\n').collect();
             proptest::prop_assert_eq!(lines.count(), all.len());

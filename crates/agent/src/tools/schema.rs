@@ -83,7 +83,7 @@ pub(super) fn shaped(info: &ToolInfo, format: ToolFormat) -> Value {
                 "readOnlyHint": info.read_only,
                 "destructiveHint": info.destructive,
                 "idempotentHint": info.idempotent,
-                "openWorldHint": false,
+                "openWorldHint": info.open_world,
             },
         }),
     }
@@ -107,7 +107,8 @@ pub(super) fn of_arguments<T: JsonSchema>() -> Value {
 /// Reduces a derived schema to the plain subset.
 fn simplify(schema: &mut Value) {
     let Value::Object(object) = schema else { return };
-    for keyword in ["$schema", "format", "title"] {
+    // What the removed keywords demand of a text is checked when the arguments are parsed.
+    for keyword in ["$schema", "format", "maxLength", "minLength", "pattern", "title"] {
         object.remove(keyword);
     }
     // An `Option` shown as its plain type has the default `null`: absent.
@@ -137,6 +138,58 @@ fn one_line_descriptions(object: &mut Map<String, Value>) {
     }
 }
 
+/// Returns the parts of a schema of arguments that some client might reject, each as its location and the fault.
+///
+/// Plain are: the types `object`, `array`, `string`, `integer`, `number` and `boolean`, one for each value; `properties`, `required`,
+/// `items`, `enum`, `minimum` and `default`; a description of one line, up to 160 bytes, for every property; and no further properties.
+///
+/// ```
+/// use treehold_agent::tools::schema::faults;
+/// use serde_json::json;
+///
+/// let schema = json!({"type": "object", "properties": {"a": {"type": ["string", "null"], "description": "x"}}});
+/// assert_eq!(faults(&schema), ["arguments: additionalProperties", "arguments.a: type"]);
+/// ```
+pub fn faults(schema: &Value) -> Vec<String> {
+    let mut places = Vec::new();
+    find_faults(schema, "arguments", &mut places);
+    places
+}
+
+fn find_faults(schema: &Value, place: &str, places: &mut Vec<String>) {
+    const KEYWORDS: [&str; 9] =
+        ["type", "description", "default", "enum", "minimum", "properties", "required", "additionalProperties", "items"];
+    let Some(object) = schema.as_object() else {
+        return places.push(format!("{place}: not an object"));
+    };
+    for keyword in object.keys().filter(|keyword| !KEYWORDS.contains(&keyword.as_str())) {
+        places.push(format!("{place}: {keyword}"));
+    }
+    if !object.get("type").is_some_and(Value::is_string) {
+        places.push(format!("{place}: type"));
+    }
+    if object.get("default").is_some_and(Value::is_null) {
+        places.push(format!("{place}: null default"));
+    }
+    if schema["type"] == "object" && schema["additionalProperties"] != false {
+        places.push(format!("{place}: additionalProperties"));
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let inner = format!("{place}.{name}");
+        if property["description"].as_str().is_none_or(|text| text.is_empty() || text.contains('\n') || text.len() > 160) {
+            places.push(format!("{inner}: description"));
+        }
+        let required = schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name.as_str()));
+        if required && property.get("default").is_some() {
+            places.push(format!("{inner}: required with a default"));
+        }
+        find_faults(property, &inner, places);
+    }
+    if let Some(items) = object.get("items") {
+        find_faults(items, &format!("{place}[]"), places);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,9 +205,7 @@ mod tests {
     #[test]
     fn schemas_stay_within_the_plain_subset() {
         for info in ToolSet::ALL.iter().flat_map(|set| set.tools()) {
-            let mut places = Vec::new();
-            faults(&info.input_schema, info.name, &mut places);
-            assert_eq!(places, Vec::<String>::new());
+            assert_eq!(faults(&info.input_schema), Vec::<String>::new(), "{}", info.name);
         }
     }
 
@@ -168,44 +219,7 @@ mod tests {
             json!({"type": "string", "default": null, "description": "x"}),
             json!({"type": "object", "additionalProperties": false, "properties": {"a": {"type": "string"}}}),
         ] {
-            let mut places = Vec::new();
-            faults(&bad, "bad", &mut places);
-            assert!(!places.is_empty(), "{bad}");
-        }
-    }
-
-    /// Lists the parts of a schema that some client might reject.
-    fn faults(schema: &Value, place: &str, places: &mut Vec<String>) {
-        const KEYWORDS: [&str; 9] =
-            ["type", "description", "default", "enum", "minimum", "properties", "required", "additionalProperties", "items"];
-        let Some(object) = schema.as_object() else {
-            return places.push(format!("{place}: not an object"));
-        };
-        for keyword in object.keys().filter(|keyword| !KEYWORDS.contains(&keyword.as_str())) {
-            places.push(format!("{place}: {keyword}"));
-        }
-        if !object.get("type").is_some_and(Value::is_string) {
-            places.push(format!("{place}: type"));
-        }
-        if object.get("default").is_some_and(Value::is_null) {
-            places.push(format!("{place}: null default"));
-        }
-        if schema["type"] == "object" && schema["additionalProperties"] != false {
-            places.push(format!("{place}: additionalProperties"));
-        }
-        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            let inner = format!("{place}.{name}");
-            if property["description"].as_str().is_none_or(|text| text.is_empty() || text.contains('\n') || text.len() > 160) {
-                places.push(format!("{inner}: description"));
-            }
-            let required = schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name.as_str()));
-            if required && property.get("default").is_some() {
-                places.push(format!("{inner}: required with a default"));
-            }
-            faults(property, &inner, places);
-        }
-        if let Some(items) = object.get("items") {
-            faults(items, &format!("{place}[]"), places);
+            assert!(!faults(&bad).is_empty(), "{bad}");
         }
     }
 }

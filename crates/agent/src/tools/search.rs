@@ -2,7 +2,7 @@
 
 use super::glob::left_out;
 use super::render::{self, Page};
-use super::{Hints, Tool, ToolOutput};
+use super::{FileTool, Hints, ToolOutput};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ const LIMIT_MAX: usize = 50;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Search {
-    /// What to recall, in a few words.
+    /// What to look for, in a few words.
     pub query: String,
     /// The directory to search, absolute, such as `/memories`.
     #[serde(default = "VfsPathBuf::root")]
@@ -33,23 +33,23 @@ pub struct Search {
     /// Finds only files that this pattern matches, such as `*.md` or `projects/**`.
     #[serde(default)]
     pub glob: String,
-    /// Finds only files changed at this time or later: `2026-11-21`, `2026-11-21T12:00:00Z`, or how long ago, such as `7d` or `12h`.
+    /// Finds only files changed at this time or later: `2026-11-21`, `2026-11-21T12:00:00Z`, or an age such as `7d` or `12h`.
     #[serde(default)]
     pub since: String,
     /// Finds only files changed before this time.
     #[serde(default)]
     pub before: String,
-    /// Finds names that start with a dot too.
+    /// Also finds names that start with a dot.
     #[serde(default)]
     pub hidden: bool,
-    /// Finds what .gitignore and .ignore files exclude too.
+    /// Also finds files that .gitignore and .ignore exclude.
     #[serde(default)]
     pub ignored: bool,
     /// The most files to return, up to 50.
     #[serde(default = "limit")]
     #[schemars(range(min = 1))]
     pub limit: usize,
-    /// How many of the best files to pass over: the offset that a cut result gave.
+    /// Best files to skip: the offset of a truncated result.
     #[serde(default)]
     pub offset: usize,
 }
@@ -99,13 +99,13 @@ fn time(argument: &str, text: &str) -> Result<Option<Timestamp>> {
     parse_time(text, Timestamp::now()).map(Some).map_err(unread)
 }
 
-impl Tool for Search {
+impl FileTool for Search {
     const NAME: &'static str = "search";
-    const TITLE: &'static str = "Recall files";
-    const DESCRIPTION: &'static str = "Finds files by what they are about and returns the best first, with lines that tell why.\n\n\
-        - A file is found by any word of the query, in its path or its text; more and rarer words rank it higher. Endings and case do not matter.\n\
-        - Use it to recall notes and memories when you do not know the exact wording; use grep for an exact text or all its places.\n\
-        - The numbers before lines are read_file's.";
+    const TITLE: &'static str = "Find files by topic";
+    const DESCRIPTION: &'static str = "Finds files by topic and returns the best match first, with its matching lines.\n\n\
+        - A file matches if its path or text contains any word of the query; more words and rarer ones rank higher. Word endings and case are ignored.\n\
+        - Use it to find notes and memories when you do not know the exact wording; use grep to find all occurrences of an exact text.\n\
+        - Line numbers are those of read_file.";
     const HINTS: Hints = Hints::ReadOnly;
     const PATHS: &'static [&'static str] = &["path"];
     const ALIASES: &'static [(&'static str, &'static str)] =
@@ -118,7 +118,7 @@ impl Tool for Search {
         let is_cut = shown < result.hits.len() || result.truncated.is_some();
         match (is_cut, shown) {
             (true, _) => page.note(format!(
-                "the best {} shown, there are more; to go on, set offset={}, or use more precise words",
+                "the best {} shown, there are more; to continue, set offset={}, or use more precise words",
                 render::counted(shown, "file"),
                 self.offset + shown
             )),
@@ -185,7 +185,7 @@ mod tests {
         assert!(text[0].starts_with("/memories/deploy.md (changed "), "{}", output.text);
         assert_eq!(text[1..], ["  1: # Deploying", "  3: Never deploy on Fridays."]);
         let both = call(&backend, "search", json!({"query": "ada", "limit": 1})).await;
-        let notice = "[search] the best 1 file shown, there are more; to go on, set offset=1, or use more precise words";
+        let notice = "[search] the best 1 file shown, there are more; to continue, set offset=1, or use more precise words";
         assert!(both.text.trim_end().ends_with(notice), "{}", both.text);
         let rest = call(&backend, "search", json!({"query": "ada", "limit": 1, "offset": 1})).await;
         assert_ne!(rest.data.expect("facts")["hits"][0]["path"], both.data.expect("facts")["hits"][0]["path"]);
@@ -200,7 +200,7 @@ mod tests {
         let expected = "[search] no file beneath `/` that matches `*.rs` and changed before `2020-01-01` holds a word of `text`; hidden";
         assert!(filtered.text.starts_with(expected), "{}", filtered.text);
         let wordless = call(&backend, "search", json!({"query": "?!"})).await;
-        assert!(wordless.is_error && wordless.text.contains("holds no word"), "{}", wordless.text);
+        assert!(wordless.is_error && wordless.text.contains("has no searchable word"), "{}", wordless.text);
         let time = call(&backend, "search", json!({"query": "text", "since": "yesterday"})).await;
         assert!(time.is_error && time.text.contains("`since` is `yesterday`; write a time as"), "{}", time.text);
         let later = call(&backend, "search", json!({"query": "text", "since": "2999-01-01"})).await;

@@ -45,7 +45,7 @@ impl ToolSet {
     /// Returns the tools, in a fixed order.
     pub fn tools(self) -> &'static [ToolInfo] {
         static INFOS: LazyLock<[Vec<ToolInfo>; ToolSet::ALL.len()]> = LazyLock::new(|| ToolSet::ALL.map(infos));
-        let place = Self::ALL.iter().position(|set| *set == self).expect("every set is among all of them");
+        let place = Self::ALL.iter().position(|set| *set == self).expect("`ALL` lists every set");
         &INFOS[place]
     }
 
@@ -88,7 +88,7 @@ impl std::str::FromStr for ToolSet {
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|set| set.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            Error::invalid_argument(format!("there is no set of tools `{text}`; the sets are {names}"))
+            Error::invalid_argument(format!("there is no tool set `{text}`; the tool sets are {names}"))
         })
     }
 }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn every_tool_belongs_to_one_set_that_decodes_it() {
-        let names: Vec<(ToolSet, &str)> = ToolSet::ALL.iter().flat_map(|set| set.tools().iter().map(|info| (*set, info.name))).collect();
+        let names: Vec<(ToolSet, &str)> = ToolSet::ALL.iter().flat_map(|set| set.tools().iter().map(|info| (*set, &*info.name))).collect();
         assert_eq!(names.len(), TABLE.len());
         for (place, (set, name)) in names.iter().enumerate() {
             assert!(!names[..place].contains(&(*set, name)), "{name} is twice in {set}");

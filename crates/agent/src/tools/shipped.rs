@@ -73,7 +73,7 @@ async fn load(backend: &dyn Backend, directory: &Path, to: &str) {
 async fn memory_transcript_repeats_with_the_same_answers() {
     let mut threads = Threads::new();
     let first = threads.play("memory.jsonl").await;
-    assert_eq!(threads.play("memory.jsonl").await.replace("Updated", "Created"), first, "the story can be repeated on the same data");
+    assert_eq!(threads.play("memory.jsonl").await.replace("Updated", "Created"), first, "the transcript can be repeated on the same data");
     insta::assert_snapshot!(first);
     let first_thread = threads.thread("brand-1");
     assert!(first_thread.exists("/notes.txt").await.expect("a state"));

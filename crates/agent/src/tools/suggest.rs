@@ -1,7 +1,7 @@
 //! Suggestions for misspelled or misplaced names.
 
 use treehold_core::error::{Error, ErrorKind};
-use treehold_core::ops::LsOptions;
+use treehold_core::ops::{LsOptions, StatOptions};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_tree::backend::Backend;
 
@@ -14,7 +14,7 @@ const CHILDREN_MAX: usize = 1000;
 /// The most root directories tried as a prefix that the caller may have forgotten.
 const MOUNTS_MAX: usize = 6;
 
-/// The most leading segments of a path that are tried without.
+/// The most leading segments of a path that are left out to find a similar one.
 const STRIPPED_MAX: usize = 4;
 
 /// The most ancestors of a path that are listed, nearest first. With the listing of the root, 16 lookups in all.
@@ -32,7 +32,7 @@ pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) ->
     scored.into_iter().take(NAMES_MAX).map(|(_, name)| name).collect()
 }
 
-/// Words a suggestion; empty without names.
+/// Returns the end of a message that suggests some names; empty without names.
 pub(super) fn did_you_mean<T: std::fmt::Display>(names: &[T]) -> String {
     match names {
         [] => String::new(),
@@ -95,7 +95,7 @@ async fn elsewhere(backend: &dyn Backend, wanted: &VfsPath) -> Vec<VfsPathBuf> {
         if found.len() == NAMES_MAX {
             break;
         }
-        if backend.stat(&place).await.is_ok() {
+        if backend.stat(&place, &StatOptions::new()).await.is_ok() {
             found.push(place);
         }
     }

@@ -1,12 +1,12 @@
 //! `str_replace_based_edit_tool`: Anthropic's text editor (`text_editor_20250728`) over the same operations.
 //!
-//! The words are those that its documentation gives. `create` makes new files alone: a file that is there is changed by the other
-//! commands, so that nothing is lost which the model has not seen.
+//! The wording is that of its documentation. `create` only makes new files; the other commands change existing ones, so the model never
+//! overwrites content that it has not seen.
 
 use super::outline::outline;
 use super::render::{self, LINE_CHARS_MAX, Page};
 use super::revise::{self, revise};
-use super::{Hints, Tool, ToolOutput, ToolSet};
+use super::{FileTool, Hints, ToolOutput, ToolSet};
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ use treehold_tree::backend::{Backend, BackendExt};
 pub struct TextEditor {
     /// What to do.
     pub command: TextEditorCommand,
-    /// The file, absolute; view takes a directory too.
+    /// The file, absolute; for view also a directory.
     #[schemars(with = "String")]
     pub path: VfsPathBuf,
     /// For view: the first and last line to show, from 1; -1 as the last means to the end.
@@ -41,7 +41,7 @@ pub struct TextEditor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub old_str: Option<String>,
-    /// For str_replace: the text that takes its place; left out to remove.
+    /// For str_replace: the replacement text; omit it to remove the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub new_str: Option<String>,
@@ -53,8 +53,8 @@ pub struct TextEditor {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub insert_text: Option<String>,
-    /// The most characters of a file that view shows, as the definition of the tool says it ([`TextEditor::with_definition`]): no argument
-    /// of a call.
+    /// The most characters of a file that view shows. It is not an argument of a call: the definition of the tool sets it
+    /// ([`TextEditor::with_definition`]).
     #[serde(skip)]
     #[schemars(skip)]
     pub max_characters: Option<usize>,
@@ -89,7 +89,7 @@ impl TextEditor {
         }
     }
 
-    /// Takes what a program told the API of the tool: `max_characters`, where it is there.
+    /// Applies the tool definition that a program sent to the API: `max_characters`, if present.
     ///
     /// ```
     /// use serde_json::json;
@@ -128,12 +128,12 @@ impl TextEditor {
     }
 }
 
-impl Tool for TextEditor {
+impl FileTool for TextEditor {
     const NAME: &'static str = "str_replace_based_edit_tool";
     const TITLE: &'static str = "Text editor";
     const DESCRIPTION: &'static str = "Views, creates and edits text files.\n\n\
-        - view shows a file with line numbers, or a directory two levels deep; create makes a new file and changes none; \
-        str_replace replaces a text that occurs once, white space included; insert puts lines after a line.";
+        - view shows a file with line numbers, or a directory two levels deep; create makes a new file and never changes an existing one; \
+        str_replace replaces text that occurs once, white space included; insert adds lines after a line.";
     const HINTS: Hints = Hints::Writes { idempotent: false };
     const SET: ToolSet = ToolSet::TextEditor;
     const PATHS: &'static [&'static str] = &["path"];
@@ -172,7 +172,7 @@ impl TextEditor {
     async fn run_str_replace(&self, backend: &dyn Backend) -> Result<ToolOutput> {
         let (old, new) = (needed(&self.old_str, "old_str")?, self.new_str.as_deref().unwrap_or_default());
         let (edits, path) = (Arc::new(vec![Edit::new(old, new)]), self.path.clone());
-        // The edit is the backend's; the content is read to count what it met.
+        // The backend makes the edit; the content is read to count the occurrences.
         let (changed, ()) = revise(backend, &self.path, old.len() + new.len(), move |read| {
             text::edit(&read.content, &edits).map_err(|error| match error.kind() {
                 ErrorKind::NoMatch => error.with_message("No match found for replacement. Please check your text and try again."),
@@ -251,7 +251,7 @@ impl View {
         }
         if next <= last {
             let total = render::thousands(lines as u64);
-            page.note(format!("lines {first}-{} of {total}; to go on, set view_range=[{next}, -1]", next - 1));
+            page.note(format!("lines {first}-{} of {total}; to continue, set view_range=[{next}, -1]", next - 1));
         } else if lines == 0 {
             page.note(format!("`{}` is empty", self.path));
         } else if first > lines {
@@ -281,7 +281,7 @@ fn missing(name: &str) -> Error {
     Error::invalid_argument(format!("`{name}` is required for this command."))
 }
 
-/// Puts an error into the words of the tool.
+/// Rewrites an error in the wording of the tool.
 fn worded(command: TextEditorCommand, error: Error) -> Error {
     let writes = command != TextEditorCommand::View;
     let message = match error.kind() {
@@ -300,7 +300,7 @@ mod tests {
     use treehold_tree::backend::BackendExt;
 
     #[tokio::test]
-    async fn answers() {
+    async fn answers_match_snapshot() {
         let backend =
             tree(&[("/src/primes.py", "def f():\n    return 1\n"), ("/twice", "x\ny\nx\n"), ("/crlf", "a\r\nb\r\n"), ("/e", "")]).await;
         let calls = [
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_view_shows_as_much_as_the_definition_of_the_tool_says() {
+    async fn view_is_limited_to_the_characters_in_the_tool_definition() {
         let backend = tree(&[("/a", "one\ntwo\nthree\n"), ("/long", &"x".repeat(50))]).await;
         let view = async |path: &str, most: u64| {
             let path = VfsPathBuf::parse(path).expect("legal");
@@ -339,14 +339,14 @@ mod tests {
             call.run(&backend).await.expect("shown").text
         };
         let name = TextEditor::NAME;
-        assert_eq!(view("/a", 13).await, format!("1: one\n2: two\n\n[{name}] lines 1-2 of 3; to go on, set view_range=[3, -1]"));
+        assert_eq!(view("/a", 13).await, format!("1: one\n2: two\n\n[{name}] lines 1-2 of 3; to continue, set view_range=[3, -1]"));
         assert_eq!(view("/a", 100_000_000).await, "1: one\n2: two\n3: three");
         assert_eq!(view("/long", 10).await, format!("1: xxxxxxxxxx\n\n[{name}] 1 line cut after 10 characters"));
         assert!(view("/a", 0).await.starts_with("1: o\n\n"));
     }
 
     #[tokio::test]
-    async fn a_read_only_tree_says_so() {
+    async fn read_only_tree_is_reported_as_permission_denied() {
         let backend = treehold_tree::layer::Layered::new(treehold_tree::layer::ReadOnly::new(), tree(&[("/a", "x\n")]).await);
         let calls = [json!({"command": "str_replace", "path": "/a", "old_str": "x", "new_str": "y"})];
         assert!(played(&backend, TextEditor::NAME, &calls).await.ends_with("\nError: Permission denied. Cannot write to file.\n"));

@@ -16,7 +16,7 @@
 //! [`TranscriptEvent::Invalid`] and reading continues, so no intended call is lost silently. Calls after a line that
 //! fails to set the caller are refused until another line sets it.
 
-use super::{ToolCall, ToolSet};
+use super::{ToolCall, ToolRegistry, ToolSet};
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::io::{BufRead, Read};
@@ -74,6 +74,7 @@ pub struct Transcript<R> {
     lines: Lines<R>,
     scope: Scope,
     tools: Option<ToolSet>,
+    registry: ToolRegistry,
     queue: VecDeque<TranscriptEvent>,
     started: bool,
     /// The line that failed to set the caller, until another line sets it.
@@ -87,6 +88,7 @@ impl<R: BufRead> Transcript<R> {
             lines: Lines { reader, number: 0, buffered: VecDeque::new(), ended: false },
             scope: Scope::new(),
             tools: None,
+            registry: ToolRegistry::new(),
             queue: VecDeque::new(),
             started: false,
             unknown_since: None,
@@ -100,17 +102,31 @@ impl<R: BufRead> Transcript<R> {
         self
     }
 
+    /// Parses calls of tools that a program added, too.
+    #[must_use]
+    pub fn with_registry(mut self, registry: ToolRegistry) -> Self {
+        self.registry = registry;
+        self
+    }
+
     fn decode(&self, name: &str, arguments: Value) -> Result<ToolCall> {
+        let name = self.plain_name(name);
         match self.tools {
-            Some(tools) => tools.decode(plain_name(name), arguments),
-            None => ToolCall::from_json(plain_name(name), arguments),
+            Some(tools) => self.registry.decode(tools, name, arguments),
+            None => self.registry.from_json(name, arguments),
         }
+    }
+
+    /// Returns the tool's own name from the form `mcp__server__name` that MCP clients use.
+    fn plain_name<'n>(&self, name: &'n str) -> &'n str {
+        let plain = name.strip_prefix("mcp__").and_then(|rest| rest.rsplit_once("__")).map(|(_, plain)| plain);
+        plain.filter(|plain| self.registry.knows(plain)).unwrap_or(name)
     }
 
     /// Parses a call whose input is plain text, the value of the tool's only argument.
     fn decode_text(&self, name: &str, input: Option<&Value>) -> Result<ToolCall> {
         let input = input.and_then(Value::as_str).unwrap_or_default();
-        match plain_name(name) {
+        match self.plain_name(name) {
             "apply_patch" => Ok(super::ApplyPatch::new(input).into()),
             name => self.decode(name, Value::from(input)),
         }
@@ -341,15 +357,6 @@ fn function(value: &Value) -> Option<(&str, Option<&Value>)> {
     // Without arguments this is the definition of a tool, not a call.
     let arguments = object.get("arguments")?;
     Some((object.get("name")?.as_str()?, Some(arguments)))
-}
-
-/// Returns the tool's own name from the form `mcp__server__name` that MCP clients use.
-fn plain_name(name: &str) -> &str {
-    name.strip_prefix("mcp__")
-        .and_then(|rest| rest.rsplit_once("__"))
-        .map(|(_, plain)| plain)
-        .filter(|plain| ToolSet::ALL.iter().any(|set| set.tools().iter().any(|info| info.name == *plain)))
-        .unwrap_or(name)
 }
 
 /// Returns whether the first nonblank line is a complete JSON value.
@@ -610,9 +617,10 @@ mod tests {
 
     #[test]
     fn mcp_client_names_resolve_to_tool_names() {
-        assert_eq!(plain_name("mcp__strata__read_file"), "read_file");
-        assert_eq!(plain_name("mcp__github__create_issue"), "mcp__github__create_issue");
-        assert_eq!(plain_name("ls"), "ls");
+        let transcript = Transcript::new(&b""[..]);
+        assert_eq!(transcript.plain_name("mcp__strata__read_file"), "read_file");
+        assert_eq!(transcript.plain_name("mcp__github__create_issue"), "mcp__github__create_issue");
+        assert_eq!(transcript.plain_name("ls"), "ls");
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! `write_file`: writes or appends to a file.
 
 use super::render;
-use super::{Hints, Tool, ToolOutput};
+use super::{FileTool, Hints, ToolOutput};
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,12 +17,12 @@ use treehold_tree::backend::{Backend, BackendExt};
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WriteFile {
-    /// The file to write, absolute; missing directories are made.
+    /// The file to write, absolute; missing directories are created.
     #[schemars(with = "String")]
     pub path: VfsPathBuf,
     /// The text to write.
     pub content: String,
-    /// What to do with a file that is there: overwrite it, create only (an error when it exists), or append to it.
+    /// How to write: overwrite an existing file, create only (an error if the file exists), or append to the file.
     #[serde(default)]
     pub mode: WriteFileMode,
 }
@@ -47,11 +47,11 @@ impl WriteFile {
     }
 }
 
-impl Tool for WriteFile {
+impl FileTool for WriteFile {
     const NAME: &'static str = "write_file";
     const TITLE: &'static str = "Write file";
     const DESCRIPTION: &'static str = "Creates a file, or replaces its whole content.\n\n\
-        - To change part of a file use edit_file: it is shorter and keeps what others changed elsewhere in the file.\n\
+        - To change part of a file, use edit_file: it is shorter and keeps concurrent changes elsewhere in the file.\n\
         - mode=append adds to the end of a file without reading it.";
     const HINTS: Hints = Hints::Writes { idempotent: false };
     const PATHS: &'static [&'static str] = &["path"];

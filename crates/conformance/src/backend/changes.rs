@@ -13,7 +13,7 @@ pub(super) async fn write_creates_missing_parents(tree: Subject) {
     let changed = tree.put("/a/b/c/file", "x").await;
     assert!(changed.created);
     for directory in ["/a", "/a/b", "/a/b/c"] {
-        assert_eq!(tree.stat(directory).await.expect("it appeared").kind, EntryKind::Directory);
+        assert_eq!(tree.stat(directory).await.expect("the directory was created").kind, EntryKind::Directory);
     }
     assert_eq!((tree.names("/").await, tree.names("/a/b").await), (vec!["a/".to_owned()], vec!["c/".to_owned()]));
 }
@@ -44,7 +44,7 @@ pub(super) async fn review_answers_for_each_path_and_changes_nothing(tree: Subje
     ];
     for purpose in [ReviewPurpose::Change, ReviewPurpose::Show, ReviewPurpose::Consent] {
         let review = Review::new(purpose, tree.path("/"), differences.clone());
-        assert_eq!(tree.backend().review(&review).await.expect("nothing is kept back"), [Sight::Open; 3]);
+        assert_eq!(tree.backend().review(&review).await.expect("no path is withheld"), [Sight::Open; 3]);
     }
     assert_eq!((tree.content("/a").await, tree.version("/a").await), ("one".into(), version));
     assert_eq!(tree.names("/").await, ["a"]);
@@ -52,10 +52,10 @@ pub(super) async fn review_answers_for_each_path_and_changes_nothing(tree: Subje
 
 /// `CreateNew` never replaces anything.
 pub(super) async fn create_new_rejects_existing_path(tree: Subject) {
-    assert!(tree.try_put("/a", "one", WriteMode::CreateNew).await.expect("nothing is there").created);
+    assert!(tree.try_put("/a", "one", WriteMode::CreateNew).await.expect("nothing exists there").created);
     let error = tree.refused(tree.try_put("/a", "two", WriteMode::CreateNew).await, ErrorKind::AlreadyExists);
     assert_eq!(error.path(), Some(&*tree.path("/a")));
-    tree.create_dir("/d").await.expect("nothing is there");
+    tree.create_dir("/d").await.expect("nothing exists there");
     tree.refused(tree.try_put("/d", "two", WriteMode::CreateNew).await, ErrorKind::IsDirectory);
     assert_eq!(tree.content("/a").await, "one");
 }
@@ -79,11 +79,11 @@ pub(super) async fn path_is_never_both_file_and_directory(tree: Subject) {
     tree.refused(tree.try_put("/d", "x", WriteMode::Overwrite).await, ErrorKind::IsDirectory);
     tree.refused(tree.append("/d", "x").await, ErrorKind::IsDirectory);
     tree.refused(tree.create_dir("/d/a").await, ErrorKind::AlreadyExists);
-    tree.create_dir("/empty").await.expect("nothing is there");
+    tree.create_dir("/empty").await.expect("nothing exists there");
     tree.refused(tree.try_put("/empty", "x", WriteMode::Overwrite).await, ErrorKind::IsDirectory);
     tree.delete("/empty", false, None).await.expect("it is empty");
     tree.put("/empty", "now a file").await;
-    tree.delete("/d", true, None).await.expect("it is there");
+    tree.delete("/d", true, None).await.expect("it exists");
     tree.put("/d", "now a file").await;
     assert_eq!(tree.names("/").await, ["d", "empty"]);
 }
@@ -102,7 +102,7 @@ pub(super) async fn rejected_write_creates_no_parents(tree: Subject) {
 pub(super) async fn append_creates_file_and_adds_to_it(tree: Subject) {
     let first = tree.append("/d/log", "one\n").await.expect("it is created");
     assert_eq!((first.created, first.size_bytes), (true, 4));
-    let second = tree.append("/d/log", "two").await.expect("it is there");
+    let second = tree.append("/d/log", "two").await.expect("it exists");
     assert_eq!((second.created, second.size_bytes), (false, 7));
     tree.append("/d/log", "").await.expect("nothing is added");
     assert_eq!(tree.content("/d/log").await, "one\ntwo");
@@ -160,14 +160,17 @@ pub(super) async fn edits_of_one_call_are_atomic(tree: Subject) {
     tree.put("/a", "one two").await;
     tree.refused(tree.edit("/a", &[Edit::new("one", "1"), Edit::new("three", "3")]).await, ErrorKind::NoMatch);
     assert_eq!(tree.content("/a").await, "one two");
-    let changed = tree.edit("/a", &[Edit::new("one", "three"), Edit::new("three two", "done")]).await.expect("each occurs in its turn");
+    let changed = tree
+        .edit("/a", &[Edit::new("one", "three"), Edit::new("three two", "done")])
+        .await
+        .expect("each text occurs in the result of the edit before");
     assert_eq!((tree.content("/a").await, changed.replacements), ("done".into(), 2));
 }
 
 /// Text with `\n` matches stored `\r\n`, and new lines take the line ending of the file.
 pub(super) async fn edit_with_lf_matches_crlf_content(tree: Subject) {
     tree.put("/a", "one\r\ntwo\r\nthree\r\n").await;
-    tree.edit("/a", &[Edit::new("one\ntwo", "1\n2\n2b")]).await.expect("it is there as shown");
+    tree.edit("/a", &[Edit::new("one\ntwo", "1\n2\n2b")]).await.expect("the text occurs as written");
     assert_eq!(tree.content("/a").await, "1\r\n2\r\n2b\r\nthree\r\n");
     tree.edit("/a", &[Edit::new("three", "3\n4")]).await.expect("it occurs once");
     assert_eq!(tree.content("/a").await, "1\r\n2\r\n2b\r\n3\r\n4\r\n");
@@ -208,7 +211,7 @@ pub const LINE_ENDING_EDITS: &[(&str, &str, &str, bool, &str)] = &[
     ("a\r\r\nb", "\n", "", false, "a\rb"),
 ];
 
-/// Line endings are units: an edit matches whole endings of either kind, and new ones take the kind in force at their place.
+/// Line endings are units: an edit matches whole endings of either kind, and new ones take the kind that is used where they are inserted.
 pub(super) async fn edit_treats_line_endings_as_units(tree: Subject) {
     for (content, old, new, replace_all, expected) in LINE_ENDING_EDITS {
         tree.put("/a", *content).await;
@@ -229,7 +232,7 @@ pub(super) async fn edit_counts_occurrences_across_line_endings(tree: Subject) {
     }
     assert_eq!(tree.content("/a").await, content);
     let edits = [Edit::all("a\nb", "1\n2"), Edit::new("2\nx\n", "3\n4\n5\n")];
-    assert_eq!(tree.edit("/a", &edits).await.expect("one after the other").replacements, 3);
+    assert_eq!(tree.edit("/a", &edits).await.expect("the edits apply in order").replacements, 3);
     assert_eq!(tree.content("/a").await, "1\r\n3\n4\n5\n1\n2\r\n");
 }
 
@@ -283,14 +286,14 @@ pub(super) async fn versions_are_never_reused(tree: Subject) {
         tree.refused(tree.try_put("/a", "x", WriteMode::IfVersion(version)).await, ErrorKind::Conflict);
     }
     let moved = tree.put("/b", "one").await.version.expect("a file has a version");
-    tree.rename("/b", "/c", false).await.expect("it is there");
+    tree.rename("/b", "/c", false).await.expect("it exists");
     tree.put("/b", "two").await;
     tree.refused(tree.try_put("/b", "x", WriteMode::IfVersion(moved)).await, ErrorKind::Conflict);
 }
 
 /// An explicitly created directory exists without content, and creating it again is not an error.
 pub(super) async fn create_dir_creates_empty_directory(tree: Subject) {
-    let changed = tree.create_dir("/a/b").await.expect("nothing is there");
+    let changed = tree.create_dir("/a/b").await.expect("nothing exists there");
     assert!(changed.created);
     assert_eq!((tree.names("/a").await, tree.names("/a/b").await), (vec!["b/".to_owned()], vec![]));
     let again = tree.create_dir("/a/b").await.expect("it exists already");
@@ -320,11 +323,11 @@ pub(super) async fn delete_of_filled_directory_requires_recursive(tree: Subject)
     let error = tree.refused(tree.delete("/d", false, None).await, ErrorKind::InvalidArgument);
     assert!(error.message().contains("recursive"), "{error}");
     assert_eq!(tree.names("/d").await, ["a", "e/"]);
-    let changed = tree.delete("/d", true, None).await.expect("it is there");
+    let changed = tree.delete("/d", true, None).await.expect("it exists");
     assert_eq!(changed.entries, 5);
     assert_eq!(tree.names("/").await, ["d-x/", "d.x", "dd/"]);
-    tree.create_dir("/empty").await.expect("nothing is there");
-    tree.delete("/empty", false, None).await.expect("an empty directory goes without asking");
+    tree.create_dir("/empty").await.expect("nothing exists there");
+    tree.delete("/empty", false, None).await.expect("an empty directory needs no recursive delete");
 }
 
 /// The root cannot be deleted, recursively or not.
@@ -345,7 +348,7 @@ pub(super) async fn delete_requires_expected_version(tree: Subject) {
     let error = tree.refused(tree.delete("/a", false, first).await, ErrorKind::Conflict);
     assert_eq!(error.current_version(), second);
     tree.delete("/a", false, second).await.expect("it is current");
-    tree.create_dir("/d").await.expect("nothing is there");
+    tree.create_dir("/d").await.expect("nothing exists there");
     tree.refused(tree.delete("/d", false, second).await, ErrorKind::InvalidArgument);
 }
 
@@ -353,9 +356,9 @@ pub(super) async fn delete_requires_expected_version(tree: Subject) {
 pub(super) async fn rename_moves_a_file(tree: Subject) {
     tree.put("/a", "x").await;
     let before = tree.stat("/a").await.expect("it was written");
-    let changed = tree.rename("/a", "/new/deep/b", false).await.expect("nothing is there");
+    let changed = tree.rename("/a", "/new/deep/b", false).await.expect("nothing exists there");
     assert_eq!((&changed.path, changed.created, changed.entries), (&tree.path("/new/deep/b"), true, 1));
-    let after = tree.stat("/new/deep/b").await.expect("it is there now");
+    let after = tree.stat("/new/deep/b").await.expect("it exists now");
     assert_eq!((changed.version, after.size_bytes), (after.version, 1));
     if tree.backend().capabilities().atomic_batch {
         assert_eq!(after.created_at, before.created_at);
@@ -367,9 +370,9 @@ pub(super) async fn rename_moves_a_file(tree: Subject) {
 pub(super) async fn rename_moves_a_directory(tree: Subject) {
     tree.put("/d/a", "1").await;
     tree.put("/d/e/b", "2").await;
-    tree.create_dir("/d/empty").await.expect("nothing is there");
+    tree.create_dir("/d/empty").await.expect("nothing exists there");
     tree.put("/d-x", "3").await;
-    let changed = tree.rename("/d", "/f/d2", false).await.expect("nothing is there");
+    let changed = tree.rename("/d", "/f/d2", false).await.expect("nothing exists there");
     assert_eq!((changed.version, &changed.path), (None, &tree.path("/f/d2")));
     assert_eq!(
         (tree.names("/").await, tree.names("/f/d2").await),
@@ -392,7 +395,7 @@ pub(super) async fn rename_rejects_impossible_moves(tree: Subject) {
     }
     tree.refused(tree.rename("/d/a", "/b/c", false).await, ErrorKind::NotADirectory);
     tree.refused(tree.rename("/b/x", "/c", false).await, ErrorKind::NotADirectory);
-    assert_eq!(tree.rename("/b", "/b", false).await.expect("it is there already").entries, 0);
+    assert_eq!(tree.rename("/b", "/b", false).await.expect("it exists already").entries, 0);
     assert_eq!((tree.content("/d/a").await, tree.content("/b").await), ("1".into(), "2".into()));
     assert_eq!(tree.names("/").await, ["b", "d/"]);
 }
@@ -402,7 +405,7 @@ pub(super) async fn rename_overwrites_only_files_and_only_if_asked(tree: Subject
     tree.put("/a", "1").await;
     tree.put("/b", "2").await;
     tree.put("/d/x", "3").await;
-    tree.create_dir("/empty").await.expect("nothing is there");
+    tree.create_dir("/empty").await.expect("nothing exists there");
     let error = tree.refused(tree.rename("/a", "/b", false).await, ErrorKind::AlreadyExists);
     assert_eq!(error.path(), Some(&*tree.path("/b")));
     tree.refused(tree.rename("/a", "/d", true).await, ErrorKind::AlreadyExists);
@@ -417,7 +420,7 @@ pub(super) async fn rename_overwrites_only_files_and_only_if_asked(tree: Subject
 /// A copy is independent of its source.
 pub(super) async fn copy_is_independent_of_source(tree: Subject) {
     let source = tree.put("/a", "x").await;
-    let copied = tree.copy("/a", "/d/b", false).await.expect("nothing is there");
+    let copied = tree.copy("/a", "/d/b", false).await.expect("nothing exists there");
     assert_eq!((copied.created, copied.size_bytes, &copied.path), (true, 1, &tree.path("/d/b")));
     assert_eq!((tree.version("/a").await, tree.version("/d/b").await), (source.version.expect("a file"), copied.version.expect("a file")));
     tree.put("/d/b", "changed").await;
@@ -431,8 +434,8 @@ pub(super) async fn copy_is_independent_of_source(tree: Subject) {
 pub(super) async fn copy_of_directory_copies_contents(tree: Subject) {
     tree.put("/d/a", "1").await;
     tree.put("/d/e/b", "2").await;
-    tree.create_dir("/d/empty").await.expect("nothing is there");
-    let changed = tree.copy("/d", "/x/y", false).await.expect("nothing is there");
+    tree.create_dir("/d/empty").await.expect("nothing exists there");
+    let changed = tree.copy("/d", "/x/y", false).await.expect("nothing exists there");
     assert_eq!(changed.entries, 5);
     assert_eq!(
         (tree.names("/d").await, tree.names("/x/y").await),
@@ -470,7 +473,7 @@ pub(super) async fn batch_is_applied_in_order(tree: Subject) {
         Change::CreateDir { path: tree.path("/e") },
         Change::Delete { path: tree.path("/d/copy"), recursive: false, expect: None },
     ];
-    let results = tree.backend().apply(&changes, &ApplyOptions::new()).await.expect("each change is right in its turn");
+    let results = tree.backend().apply(&changes, &ApplyOptions::new()).await.expect("each change fits the result of the one before");
     assert_eq!(results.iter().map(|changed| changed.operation).collect::<Vec<_>>(), changes.each_ref().map(Change::kind));
     assert_eq!((tree.content("/a").await, tree.content("/b").await), ("new".into(), "1\ntwo\n".into()));
     assert_eq!((tree.names("/").await, tree.names("/d").await.len()), (vec!["a".to_owned(), "b".into(), "d/".into(), "e/".into()], 0));

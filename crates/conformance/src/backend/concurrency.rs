@@ -40,7 +40,7 @@ pub(super) async fn concurrent_appends_lose_nothing(tree: Subject) {
         tasks.spawn(async move {
             for round in 0..ROUNDS {
                 let change = Change::Append { path: tree.path("/log"), content: format!("{task} {round}\n").into() };
-                tree.apply(change).await.expect("an append needs nothing");
+                tree.apply(change).await.expect("an append has no precondition");
             }
         });
     }
@@ -83,7 +83,7 @@ pub(super) async fn compare_and_swap_loses_no_increment(tree: Subject) {
         tasks.spawn(async move {
             for _ in 0..ROUNDS {
                 loop {
-                    let read = tree.read("/counter", &ReadOptions::new()).await.expect("it is there");
+                    let read = tree.read("/counter", &ReadOptions::new()).await.expect("it exists");
                     let count: usize = read.text_lossy().parse().expect("it is a number");
                     match tree.try_put("/counter", (count + 1).to_string(), WriteMode::IfVersion(read.version)).await {
                         Ok(_) => break,
@@ -167,6 +167,6 @@ pub(super) async fn concurrent_writers_and_deleters_keep_tree_consistent(tree: S
             }
         }
     }
-    tree.delete("/d", true, None).await.expect("it is there");
+    tree.delete("/d", true, None).await.expect("it exists");
     assert_eq!(tree.names("/").await, [""; 0], "nothing is left behind beneath what was deleted");
 }

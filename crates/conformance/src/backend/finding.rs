@@ -102,7 +102,7 @@ pub(super) async fn posix_classes_work_in_globs_filters_and_ignore_files(tree: S
         assert_eq!(tree.lines(&files(GrepOptions::new("needle").with_exclude(&*pattern))).await, shown(&left), "excluded {class}");
         tree.put("/d/.ignore", format!("x[[:{class}:]]\n")).await;
         assert_eq!(tree.found("d/x*").await, left, "ignored {class}");
-        tree.delete("/d/.ignore", false, None).await.expect("it is there");
+        tree.delete("/d/.ignore", false, None).await.expect("it exists");
     }
     let both = paths(&|character| character.is_ascii_digit() || matches!(character, '_' | ']'));
     assert_eq!(tree.found("d/x[][:digit:]_]").await, both);
@@ -136,7 +136,7 @@ pub(super) async fn glob_hides_dot_names_unless_named(tree: Subject) {
     let all = tree.found_by(&GlobOptions::new("**").with_hidden(true)).await;
     assert_eq!(all, ["/.env", "/.git/config", "/.github/ci.yml", "/a.yml", "/d/.x/y.yml", "/d/.z"]);
     let beneath = tree.glob("/.github", &GlobOptions::new("*")).await.expect("it is a directory");
-    assert_eq!(beneath.entries.len(), 1, "what the caller names as the place to search is not hidden");
+    assert_eq!(beneath.entries.len(), 1, "a hidden directory is searched if the caller names it");
 }
 
 /// `.gitignore` and `.ignore` apply on every tier: deeper files override outer ones, later lines earlier ones. They can be
@@ -175,7 +175,7 @@ pub(super) async fn glob_respects_ignore_files(tree: Subject) {
 /// Directories are found only if asked for.
 pub(super) async fn glob_finds_directories_only_if_asked(tree: Subject) {
     plant_empty(&tree, &["/d/e/f", "/d/g"]).await;
-    tree.create_dir("/d/empty").await.expect("nothing is there");
+    tree.create_dir("/d/empty").await.expect("nothing exists there");
     assert_eq!(tree.found("d/*").await, ["/d/g"]);
     let found = tree.glob("/", &GlobOptions::new("d/*").with_directories(true)).await.expect("it is a directory");
     let kinds: Vec<_> = found.entries.iter().map(|entry| (tree.seen(&entry.path), entry.kind)).collect();
@@ -211,7 +211,7 @@ pub(super) async fn glob_pages_are_complete_and_in_path_order(tree: Subject) {
         assert_eq!(seen, sorted, "limit {limit}");
     }
     let entry = tree.glob("/", &GlobOptions::new("b")).await.expect("it is a directory").entries.remove(0);
-    assert_eq!(entry, tree.stat("/b").await.expect("it was written"), "an entry says the same as stat");
+    assert_eq!(entry, tree.stat("/b").await.expect("it was written"), "an entry equals the result of `stat`");
 }
 
 /// Patterns are relative to the searched path, which must be a directory.

@@ -7,17 +7,23 @@
 mod changes;
 mod concurrency;
 mod finding;
+mod limits;
 mod listing;
+mod outbox;
 mod reading;
 mod recalling;
+mod streaming;
 
 pub use changes::LINE_ENDING_EDITS;
 use changes::*;
 use concurrency::*;
 use finding::*;
+use limits::*;
 use listing::*;
+use outbox::*;
 use reading::*;
 use recalling::*;
+use streaming::*;
 
 use super::{Fresh, cases};
 use bytes::Bytes;
@@ -26,9 +32,10 @@ use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     Change, Changed, Edit, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, ReadOptions,
-    SearchOptions, SearchResult, Version, WriteMode,
+    SearchOptions, SearchResult, StatOptions, Version, WriteMode,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_store::Store;
 use treehold_tree::backend::{Backend, BackendExt};
 
 /// The subject of a case.
@@ -38,6 +45,8 @@ type Subject = Arc<Tree>;
 pub struct Tree {
     backend: Arc<dyn Backend>,
     base: VfsPathBuf,
+    /// The store to which it commits its files.
+    store: Option<Arc<dyn Store>>,
 }
 
 impl fmt::Debug for Tree {
@@ -49,7 +58,7 @@ impl fmt::Debug for Tree {
 impl Tree {
     /// Creates the tree of an empty backend.
     pub fn new(backend: impl Backend + 'static) -> Self {
-        Self { backend: Arc::new(backend), base: VfsPathBuf::root() }
+        Self { backend: Arc::new(backend), base: VfsPathBuf::root(), store: None }
     }
 
     /// Addresses the tree from the backend's directory `base`, which must exist and be empty.
@@ -60,6 +69,18 @@ impl Tree {
     pub fn at(mut self, base: &str) -> Self {
         self.base = VfsPathBuf::parse(base).expect("the base is a path");
         self
+    }
+
+    /// Says that the tree commits its files to a store, so that rows of an outbox commit with them. Other trees must ignore outboxes.
+    #[must_use]
+    pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Returns the store to which the tree commits its files.
+    pub fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.store.as_ref()
     }
 
     /// Makes the tree the subject of a case.
@@ -127,7 +148,7 @@ impl Tree {
     }
 
     pub(crate) async fn stat(&self, path: &str) -> Result<Entry> {
-        self.backend.stat(&self.path(path)).await
+        self.backend.stat(&self.path(path), &StatOptions::new()).await
     }
 
     async fn version(&self, path: &str) -> Version {
@@ -240,6 +261,9 @@ cases! { $
     large_content_is_preserved_byte_for_byte,
     parts_of_large_file_equal_parts_of_its_content,
     version_of_part_is_refused_after_change,
+    stream_returns_content_in_parts,
+    stream_of_changed_file_is_a_conflict,
+    stream_reads_nothing_that_is_not_taken,
     legal_names_are_preserved,
     stat_reports_kind_size_and_version,
     missing_path_is_not_found,
@@ -288,6 +312,10 @@ cases! { $
     batch_is_applied_in_order,
     failing_batch_reports_failed_change,
     empty_batch_has_no_effect,
+    outbox_rows_commit_with_the_change_exactly_once_or_are_ignored,
+    outbox_rows_commit_with_a_change_that_finds_everything_done,
+    outbox_rows_are_not_committed_with_a_refused_change,
+    outbox_rows_of_another_store_are_ignored,
     ls_sorts_by_name,
     ls_shows_children_only,
     ls_entries_equal_stat,
@@ -336,6 +364,7 @@ cases! { $
     search_reflects_changes,
     search_of_file_searches_only_that_file,
     search_rejects_invalid_arguments,
+    limit_zero_returns_nothing_and_reports_more,
     concurrent_edits_lose_nothing,
     concurrent_appends_lose_nothing,
     one_of_many_concurrent_creators_wins,

@@ -104,7 +104,7 @@ pub(super) async fn version_of_part_is_refused_after_change(tree: Subject) {
     tree.refused(tree.read("/large.bin", &ReadOptions::bytes(20, 10)).await, ErrorKind::NotFound);
 }
 
-/// Names may contain dots, spaces, brackets and any script, up to 255 bytes, and each is a file of its own.
+/// Names may contain dots, spaces, brackets and any script, up to 255 bytes, and each names a different file.
 pub(super) async fn legal_names_are_preserved(tree: Subject) {
     let long = "x".repeat(255);
     let names = [
@@ -146,7 +146,7 @@ pub(super) async fn stat_reports_kind_size_and_version(tree: Subject) {
     assert_eq!((file.kind, file.size_bytes, file.version), (EntryKind::File, 4, changed.version));
     assert_eq!((&file.path, &changed.path), (&tree.path("/d/a.md"), &tree.path("/d/a.md")));
     assert!(file.modified_at.is_some());
-    let directory = tree.stat("/d").await.expect("it appeared");
+    let directory = tree.stat("/d").await.expect("the directory was created");
     assert_eq!((directory.kind, directory.size_bytes, directory.version), (EntryKind::Directory, 0, None));
     let read = tree.read("/d/a.md", &ReadOptions::new()).await.expect("it was written");
     assert_eq!((Some(read.version), read.size_bytes, read.modified_at), (file.version, 4, file.modified_at));
@@ -214,7 +214,7 @@ pub(super) async fn read_returns_window_of_lines(tree: Subject) {
     assert_eq!((read.content.len(), read.window.map(|window| window.total_lines)), (0, Some(0)));
 }
 
-/// A byte range is cut at the end of the file.
+/// A byte range ends at the end of the file.
 pub(super) async fn read_returns_range_of_bytes(tree: Subject) {
     tree.put("/a", "abcdef").await;
     for (offset, limit, content) in [(0, 2, "ab"), (2, 2, "cd"), (4, 10, "ef"), (6, 1, ""), (0, 0, ""), (1, u64::MAX, "bcdef")] {
@@ -223,14 +223,14 @@ pub(super) async fn read_returns_range_of_bytes(tree: Subject) {
     }
 }
 
-/// Reading a whole file over the limit fails. A window is cut and reports where to continue.
+/// Reading a whole file over the limit fails. A window is truncated and reports where to continue.
 pub(super) async fn read_respects_size_limit(tree: Subject) {
     tree.put("/a", "1234\n5678\n").await;
     tree.refused(tree.read("/a", &ReadOptions::new().with_bytes_max(9)).await, ErrorKind::TooLarge);
     tree.read("/a", &ReadOptions::new().with_bytes_max(10)).await.expect("just the limit");
-    let read = tree.read("/a", &ReadOptions::lines(0, 10).with_bytes_max(9)).await.expect("a window is cut");
+    let read = tree.read("/a", &ReadOptions::lines(0, 10).with_bytes_max(9)).await.expect("a window is truncated");
     assert_eq!((&read.content[..], read.window.and_then(|window| window.next_offset())), (&b"1234\n"[..], Some(1)));
-    let read = tree.read("/a", &ReadOptions::bytes(0, 100).with_bytes_max(3)).await.expect("a range is cut");
+    let read = tree.read("/a", &ReadOptions::bytes(0, 100).with_bytes_max(3)).await.expect("a range is truncated");
     assert_eq!(read.content, "123");
 }
 
@@ -238,7 +238,7 @@ pub(super) async fn read_respects_size_limit(tree: Subject) {
 pub(super) async fn offset_past_end_is_rejected(tree: Subject) {
     tree.put("/a", "one\ntwo\n").await;
     let error = tree.refused(tree.read("/a", &ReadOptions::lines(3, 1)).await, ErrorKind::InvalidArgument);
-    assert!(error.message().contains('2'), "the message tells how many lines there are: {error}");
+    assert!(error.message().contains('2'), "the message says how many lines the file has: {error}");
     assert_eq!(error.path(), Some(&*tree.path("/a")));
     tree.refused(tree.read("/a", &ReadOptions::bytes(9, 1)).await, ErrorKind::InvalidArgument);
 }

@@ -7,11 +7,11 @@ pub(super) async fn restore_creates_new_head_with_old_tree(subject: Subject) {
     let second = put_files(&subject, "t", &[("/a", "two")]).await;
     let options = PutOptions::new().with_label("back").with_metadata("why", "a test");
     let restored = subject.restore(&scope("t"), first.id, &options).await.expect("restored");
-    let parent = restored.checkpoint.parent.clone().expect("it follows on the head");
+    let parent = restored.checkpoint.parent.clone().expect("the parent is the head");
     assert_eq!((parent.id, parent.thread, parent.restored), (second.id, None, Some(first.id)));
     assert_eq!((restored.checkpoint.entries, restored.checkpoint.size_bytes), (first.entries, first.size_bytes));
     assert_eq!((restored.checkpoint.label.as_deref(), restored.checkpoint.metadata["why"].as_str()), (Some("back"), "a test"));
-    assert_eq!(subject.get(&scope("t"), At::Latest).await.expect("it is there"), Some(restored));
+    assert_eq!(subject.get(&scope("t"), At::Latest).await.expect("it exists"), Some(restored));
     assert_holds(&subject, "t", At::Latest, &[("/a", "one"), ("/d/b", "1")]).await;
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn fork_and_source_are_independent(subject: Subject) {
     let base = put_files(&subject, "t", &files).await;
     let options = PutOptions::new().with_label("branch");
     let forked = subject.fork(&scope("t"), At::Latest, "u", &options).await.expect("forked");
-    let parent = forked.checkpoint.parent.clone().expect("it came from one");
+    let parent = forked.checkpoint.parent.clone().expect("the fork has a parent");
     assert_eq!((parent.id, parent.thread.as_deref(), parent.restored), (base.id, Some("t"), None));
     assert_eq!((forked.checkpoint.label.as_deref(), forked.checkpoint.entries), (Some("branch"), base.entries));
     assert_eq!(forked.head, head(&subject, "u").await);
@@ -94,7 +94,7 @@ pub(super) async fn fork_can_start_at_any_checkpoint(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "one")]).await;
     put_files(&subject, "t", &[("/a", "two")]).await;
     let forked = subject.fork(&scope("t"), first.id.into(), "u", &PutOptions::new()).await.expect("forked").checkpoint;
-    assert_eq!(forked.parent.expect("it came from one").id, first.id);
+    assert_eq!(forked.parent.expect("the fork has a parent").id, first.id);
     assert_eq!(list_all(&subject, "u", ListOptions::new()).await.len(), 1, "a fork has no history of its own");
     assert_holds(&subject, "u", At::Latest, &[("/a", "one")]).await;
     change(&subject, "u", &[("/b", "three")]).await;
@@ -109,7 +109,7 @@ pub(super) async fn fork_of_fork_is_independent(subject: Subject) {
     subject.fork(&scope("u"), At::Latest, "v", &PutOptions::new()).await.expect("forked");
     change(&subject, "v", &[("/c", "three")]).await;
     for gone in ["t", "u"] {
-        subject.delete(&scope(gone)).await.expect("it is there");
+        subject.delete(&scope(gone)).await.expect("it exists");
         sweep(&subject, false).await;
     }
     assert_holds(&subject, "v", At::Latest, &[("/a", "one"), ("/b", "two"), ("/c", "three")]).await;
@@ -146,7 +146,7 @@ pub(super) async fn copy_has_all_checkpoints_and_is_independent(subject: Subject
     assert_eq!(of_t, of_u);
     change(&subject, "u", &[("/a", "three")]).await;
     change(&subject, "t", &[("/c", "four")]).await;
-    subject.delete(&scope("t")).await.expect("it is there");
+    subject.delete(&scope("t")).await.expect("it exists");
     sweep(&subject, false).await;
     assert_holds(&subject, "u", At::Latest, &[("/a", "three"), ("/b", "two")]).await;
     assert_holds(&subject, "u", of_u[2].id, &[("/a", "one")]).await;
@@ -169,7 +169,7 @@ pub(super) async fn delete_removes_only_that_thread(subject: Subject) {
         change(&subject, name, &[("/b", "same")]).await;
     }
     let made = list_all(&subject, "t", ListOptions::new()).await;
-    subject.delete(&scope("t")).await.expect("it is there");
+    subject.delete(&scope("t")).await.expect("it exists");
     refused(subject.delete(&scope("t")).await, ErrorKind::NotFound);
     sweep(&subject, false).await;
     assert_eq!(subject.get(&scope("t"), At::Latest).await.expect("nothing fails"), None);
@@ -184,7 +184,7 @@ pub(super) async fn delete_removes_only_that_thread(subject: Subject) {
 pub(super) async fn deleted_thread_can_start_anew(subject: Subject) {
     put_files(&subject, "t", &[("/a", "one")]).await;
     let old = head(&subject, "t").await;
-    subject.delete(&scope("t")).await.expect("it is there");
+    subject.delete(&scope("t")).await.expect("it exists");
     let first = put_files(&subject, "t", &[("/b", "two")]).await;
     assert_eq!(ids(&list_all(&subject, "t", ListOptions::new()).await), [first.id]);
     assert_ne!(head(&subject, "t").await.map(|head| head.version), old.map(|head| head.version), "a version is not used again");

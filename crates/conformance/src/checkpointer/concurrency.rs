@@ -134,7 +134,7 @@ pub(super) async fn concurrent_restores_and_puts_lose_nothing(subject: Subject) 
     let listed = list_all(&subject, "t", ListOptions::new()).await;
     assert_eq!(listed.len(), made.len() + 1, "every acknowledged checkpoint is there");
     for pair in listed.windows(2) {
-        assert_eq!(pair[0].parent.as_ref().map(|parent| parent.id), Some(pair[1].id), "they are one chain");
+        assert_eq!(pair[0].parent.as_ref().map(|parent| parent.id), Some(pair[1].id), "the checkpoints form one chain");
     }
     for (id, written) in made {
         let files = read(&open(&subject, "t", id).await.state).await;
@@ -242,7 +242,7 @@ pub(super) async fn concurrent_sweeps_of_many_threads_lose_nothing(subject: Subj
         }
     }
     for number in 0..3 {
-        subject.delete(&scope(&format!("t{number}"))).await.expect("it is there");
+        subject.delete(&scope(&format!("t{number}"))).await.expect("it exists");
     }
     let sweeps = (0..6).map(|_| {
         let subject = subject.clone();
@@ -277,7 +277,7 @@ pub(super) async fn dropped_put_leaves_old_or_new_head(subject: Subject) {
             Ok(saved) => last = saved,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
-                last = subject.get(&scope("t"), At::Latest).await.expect("it is there").expect("it is there");
+                last = subject.get(&scope("t"), At::Latest).await.expect("it exists").expect("it exists");
                 assert_eq!(last.checkpoint.id, id);
             }
         }
@@ -309,7 +309,7 @@ pub(super) async fn fork_of_latest_succeeds_during_prunes(subject: Subject) {
             Ok(forked) => assert!(forked.checkpoint.entries >= 1, "round {round}"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "round {round}: {error:?}"),
         }
-        let gone = list_all(&subject, "t", ListOptions::new()).await.pop().expect("one is there");
+        let gone = list_all(&subject, "t", ListOptions::new()).await.pop().expect("a checkpoint exists");
         match subject.fork(&scope("t"), gone.id.into(), &format!("old {round}"), &PutOptions::new()).await {
             Ok(_) => {}
             Err(error) => {

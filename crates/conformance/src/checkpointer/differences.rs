@@ -112,6 +112,6 @@ pub(super) async fn diff_of_forks_reports_simultaneous_writes(subject: Subject) 
     }
     let saved = diffed(&subject, (heads[0].0, heads[0].1), (heads[1].0, heads[1].1)).await;
     assert_eq!(shown(&saved), ["~/a 4 4", "-/t / .", "+/u . /"]);
-    let in_memory = diff(&heads[0].2, &heads[1].2, None, 10).await.expect("in memory");
+    let in_memory = diff(&heads[0].2, &heads[1].2, None, 10).await.expect("it is in memory");
     assert_eq!(shown(&in_memory), ["~/a 4 4", "-/t / .", "+/u . /"]);
 }

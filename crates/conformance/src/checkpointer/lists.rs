@@ -51,8 +51,6 @@ pub(super) async fn checkpoint_list_pages_add_up_to_whole(subject: Subject) {
     assert_eq!((page.checkpoints.len(), page.next), (4, Some(made[3].id)));
     let behind = ListOptions::new().with_start_after(CheckpointId::new(made[5].created_at, Some(made[5].id)));
     assert_eq!(list_all(&subject, "t", behind).await[..], made[5..], "a cursor need not be there");
-    let none = subject.list(&scope("t"), &ListOptions::new().with_limit(0)).await.expect("listed");
-    assert_eq!(none.checkpoints, []);
 }
 
 pub(super) async fn checkpoint_list_filters_by_label_and_metadata(subject: Subject) {
@@ -130,8 +128,35 @@ pub(super) async fn threads_are_listed_in_pages(subject: Subject) {
     }
     let page = subject.threads(&scope("-"), Some("a/"), 1).await.expect("listed");
     assert_eq!(page.threads[0].thread, "a/b", "a cursor need not be there");
-    assert_eq!(subject.threads(&scope("-"), None, 0).await.expect("listed").threads, []);
     assert_eq!(subject.threads(&scope("-"), Some("\u{10FFFF}"), 9).await.expect("listed"), Default::default());
+}
+
+pub(super) async fn list_with_limit_zero_reports_whether_there_is_more(subject: Subject) {
+    let made = made(&subject, "t", 3).await;
+    made_elsewhere(&subject).await;
+    let none = ListOptions::new().with_limit(0);
+    let page = subject.list(&scope("t"), &none).await.expect("listed");
+    assert_eq!(page.checkpoints, []);
+    let all = ListOptions::new().with_start_after(page.next.expect("there is more"));
+    assert_eq!(list_all(&subject, "t", all).await, made);
+    let page = subject.list(&scope("t"), &none.clone().with_start_after(made[0].id)).await.expect("listed");
+    assert_eq!((page.checkpoints.len(), page.next), (0, Some(made[0].id)));
+    let page = subject.list(&scope("t"), &none.with_start_after(made[2].id)).await.expect("listed");
+    assert_eq!((page.checkpoints.len(), page.next), (0, None));
+    let page = subject.threads(&scope("-"), None, 0).await.expect("listed");
+    assert_eq!(page.threads, []);
+    let start = page.next.expect("there is more");
+    let all = threads(&subject, &scope("-"), 100).await;
+    assert_eq!(subject.threads(&scope("-"), Some(&start), 1).await.expect("listed").threads, all[..1]);
+    let page = subject.threads(&scope("-"), Some("t"), 0).await.expect("listed");
+    assert_eq!((page.threads.len(), page.next.as_deref()), (0, Some("t")));
+    assert_eq!(subject.threads(&scope("-"), Some("tt"), 0).await.expect("listed"), Default::default());
+    let (older, newer) = (StateSnapshot::new(), open(&subject, "s", At::Latest).await.state);
+    let page = diff(&older, &newer, None, 0).await.expect("read");
+    assert_eq!(page.paths, []);
+    let start = page.next.expect("there is more");
+    assert_eq!(diff(&older, &newer, Some(&start), 10).await.expect("read").paths.len(), 1);
+    assert_eq!(diff(&older, &newer, Some(&path("/a")), 0).await.expect("read"), Diff::default());
 }
 
 pub(super) async fn thread_entry_reflects_its_head(subject: Subject) {

@@ -88,6 +88,7 @@ cases! { $
     filtered_list_pages_add_up_to_whole,
     checkpoint_list_of_missing_thread_is_empty,
     threads_are_listed_in_pages,
+    list_with_limit_zero_reports_whether_there_is_more,
     thread_entry_reflects_its_head,
     // branches
     restore_creates_new_head_with_old_tree,
@@ -166,7 +167,7 @@ async fn put(subject: &Subject, scope: &Scope, state: &StateSnapshot, head: Opti
 async fn put_as(subject: &Subject, scope: &Scope, state: &StateSnapshot, options: PutOptions) -> Saved {
     let expected = options.head;
     let saved = subject.put(scope, state, &options).await.unwrap_or_else(|error| panic!("put: {error:?}"));
-    assert_eq!(saved.head.map(|head| head.id), Some(saved.checkpoint.id), "what was put is the head");
+    assert_eq!(saved.head.map(|head| head.id), Some(saved.checkpoint.id), "the new checkpoint is the head");
     assert_eq!(saved.checkpoint.parent.as_ref().map(|parent| parent.id), expected.map(|head| head.id));
     saved
 }
@@ -241,7 +242,7 @@ async fn list_all(subject: &Subject, thread: &str, mut options: ListOptions) -> 
         all.extend(page.checkpoints);
         match page.next {
             Some(next) => {
-                assert!(options.start_after.is_none_or(|after| next < after), "the cursor does not go on");
+                assert!(options.start_after.is_none_or(|after| next < after), "the cursor does not advance");
                 options = options.with_start_after(next);
             }
             None => return all,
@@ -261,7 +262,7 @@ async fn threads(subject: &Subject, scope: &Scope, limit: usize) -> Vec<ThreadIn
         all.extend(page.threads);
         match page.next {
             Some(next) => {
-                assert!(after.is_none_or(|after| after < next), "the cursor does not go on");
+                assert!(after.is_none_or(|after| after < next), "the cursor does not advance");
                 after = Some(next);
             }
             None => return all,

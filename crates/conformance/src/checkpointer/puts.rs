@@ -12,7 +12,7 @@ pub(super) async fn put_becomes_latest_and_is_found_by_id(subject: Subject) {
     let saved = put(&subject, &scope("t"), &state(&[("/a", "one")]).await, None).await;
     assert_eq!(saved.checkpoint.parent, None);
     for at in [At::Latest, At::Id(saved.checkpoint.id)] {
-        assert_eq!(subject.get(&scope("t"), at).await.expect("it is there"), Some(saved.clone()));
+        assert_eq!(subject.get(&scope("t"), at).await.expect("it exists"), Some(saved.clone()));
         let opened = open(&subject, "t", at).await;
         assert_eq!((&opened.checkpoint, opened.head), (&saved.checkpoint, saved.head));
         assert_files(&read(&opened.state).await, &[("/a", "one")]);
@@ -38,7 +38,7 @@ pub(super) async fn put_follows_expected_head(subject: Subject) {
     let mut saved = put(&subject, &scope("t"), &state(&[("/a", "0")]).await, None).await;
     for round in 1..5 {
         let next = put(&subject, &scope("t"), &state(&[("/a", &round.to_string())]).await, saved.head).await;
-        let parent = next.checkpoint.parent.as_ref().expect("it follows on one");
+        let parent = next.checkpoint.parent.as_ref().expect("the checkpoint has a parent");
         assert_eq!((parent.id, &parent.thread, parent.restored), (saved.checkpoint.id, &None, None));
         saved = next;
     }
@@ -65,7 +65,7 @@ pub(super) async fn first_put_to_saved_thread_conflicts(subject: Subject) {
 
 pub(super) async fn put_with_head_to_unsaved_thread_conflicts(subject: Subject) {
     let first = put(&subject, &scope("t"), &state(&[("/a", "one")]).await, None).await;
-    subject.delete(&scope("t")).await.expect("it is there");
+    subject.delete(&scope("t")).await.expect("it exists");
     let options = PutOptions::new().with_head(first.head);
     let error = refused(subject.put(&scope("t"), &state(&[("/a", "two")]).await, &options).await, ErrorKind::Conflict);
     assert_eq!(error.current_version(), None);
@@ -88,7 +88,7 @@ pub(super) async fn checkpoint_counts_its_files_and_bytes(subject: Subject) {
     assert_eq!((made.entries, made.size_bytes), (5, 7));
     let made = change(&subject, "t", &[("/a", "1")]).await;
     assert_eq!((made.entries, made.size_bytes), (5, 5));
-    assert_eq!(open(&subject, "t", At::Latest).await.state.totals().await.expect("it is there"), (5, 5));
+    assert_eq!(open(&subject, "t", At::Latest).await.state.totals().await.expect("it exists"), (5, 5));
 }
 
 pub(super) async fn label_and_metadata_are_preserved(subject: Subject) {
@@ -134,7 +134,7 @@ pub(super) async fn ids_and_versions_grow_with_each_put(subject: Subject) {
     for (round, saved) in saved.iter().enumerate() {
         assert_holds(&subject, "t", saved.checkpoint.id, &[("/a", &round.to_string())]).await;
     }
-    let restored = subject.restore(&scope("t"), saved[3].checkpoint.id, &PutOptions::new()).await.expect("it is there");
+    let restored = subject.restore(&scope("t"), saved[3].checkpoint.id, &PutOptions::new()).await.expect("it exists");
     assert!(restored.checkpoint.id > saved[39].checkpoint.id);
 }
 
@@ -152,7 +152,7 @@ pub(super) async fn requested_id_is_used_if_newer_than_head(subject: Subject) {
 pub(super) async fn only_head_is_opened_as_head(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "one")]).await;
     let second = put_files(&subject, "t", &[("/a", "two")]).await;
-    let of = async |id: CheckpointId| subject.get(&scope("t"), id.into()).await.expect("it is there").expect("it is there").head;
+    let of = async |id: CheckpointId| subject.get(&scope("t"), id.into()).await.expect("it exists").expect("it exists").head;
     assert_eq!(of(first.id).await, None);
     assert_eq!(of(second.id).await, head(&subject, "t").await);
     assert_eq!(open(&subject, "t", first.id).await.head, None);
@@ -163,7 +163,7 @@ pub(super) async fn confirm_returns_checkpoint_as_read(subject: Subject) {
     let first = put_files(&subject, "t", &[("/a", "one")]).await;
     let second = put_files(&subject, "t", &[("/a", "two")]).await;
     for id in [first.id, second.id, second.id] {
-        let read = subject.get(&scope("t"), id.into()).await.expect("it is there");
+        let read = subject.get(&scope("t"), id.into()).await.expect("it exists");
         assert!(read.is_some());
         assert_eq!(confirm("t", id).await, read);
     }

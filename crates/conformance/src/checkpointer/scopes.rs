@@ -26,7 +26,7 @@ pub(super) async fn scopes_are_isolated(subject: Subject) {
         made.push(put(&subject, scope, &state(&[("/a", &number.to_string())]).await, None).await.checkpoint.id);
     }
     for (number, scope) in scopes.iter().enumerate() {
-        let opened = subject.open(scope, At::Latest).await.expect("it is there").expect("it is there");
+        let opened = subject.open(scope, At::Latest).await.expect("it exists").expect("it exists");
         assert_eq!(opened.checkpoint.id, made[number]);
         assert_files(&read(&opened.state).await, &[("/a", &number.to_string())]);
         assert_eq!(subject.list(scope, &ListOptions::new()).await.expect("listed").checkpoints.len(), 1, "{scope:?}");
@@ -34,10 +34,10 @@ pub(super) async fn scopes_are_isolated(subject: Subject) {
         assert_eq!(subject.get(scope, of_next.into()).await.expect("nothing fails"), None);
     }
     for (number, scope) in scopes.iter().enumerate() {
-        subject.delete(scope).await.expect("it is there");
+        subject.delete(scope).await.expect("it exists");
         subject.sweep(scope, false).await.expect("swept");
         if let Some(next) = scopes.get(number + 1) {
-            let opened = subject.open(next, At::Latest).await.expect("it is there").expect("it is there");
+            let opened = subject.open(next, At::Latest).await.expect("it exists").expect("it exists");
             assert_files(&read(&opened.state).await, &[("/a", &(number + 1).to_string())]);
         }
     }
@@ -59,8 +59,8 @@ pub(super) async fn threads_of_other_users_are_not_listed(subject: Subject) {
 
 pub(super) async fn agent_does_not_affect_threads(subject: Subject) {
     let made = put(&subject, &scope("t").with_agent("coder"), &state(&[("/a", "one")]).await, None).await;
-    assert_eq!(subject.get(&scope("t"), At::Latest).await.expect("it is there"), Some(made.clone()));
-    assert_eq!(subject.get(&scope("t").with_agent("reviewer"), At::Latest).await.expect("it is there"), Some(made));
+    assert_eq!(subject.get(&scope("t"), At::Latest).await.expect("it exists"), Some(made.clone()));
+    assert_eq!(subject.get(&scope("t").with_agent("reviewer"), At::Latest).await.expect("it exists"), Some(made));
 }
 
 pub(super) async fn invalid_scope_ids_are_rejected(subject: Subject) {
@@ -82,7 +82,7 @@ pub(super) async fn invalid_scope_ids_are_rejected(subject: Subject) {
     let longest = "x".repeat(treehold_core::scope::SCOPE_ID_BYTES_MAX);
     let scope = Scope::new().with_tenant(&longest).with_user(&longest).with_thread(&longest);
     let made = put(&subject, &scope, &StateSnapshot::new(), None).await;
-    assert_eq!(subject.get(&scope, made.checkpoint.id.into()).await.expect("it is there"), Some(made));
+    assert_eq!(subject.get(&scope, made.checkpoint.id.into()).await.expect("it exists"), Some(made));
 }
 
 pub(super) async fn scope_without_thread_is_rejected(subject: Subject) {
@@ -98,6 +98,6 @@ pub(super) async fn scope_without_thread_is_rejected(subject: Subject) {
     refused(subject.copy(&scope, "u").await, ErrorKind::InvalidArgument);
     refused(subject.delete(&scope).await, ErrorKind::InvalidArgument);
     refused(subject.prune(&scope, &PruneOptions::new()).await, ErrorKind::InvalidArgument);
-    assert_eq!(subject.sweep(&scope, true).await.expect("it needs none").bodies, 0);
-    assert_eq!(threads(&subject, &scope, 9).await.len(), 1, "it needs none");
+    assert_eq!(subject.sweep(&scope, true).await.expect("the sweep needs no bodies").bodies, 0);
+    assert_eq!(threads(&subject, &scope, 9).await.len(), 1, "the sweep needs no bodies");
 }

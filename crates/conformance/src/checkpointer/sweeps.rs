@@ -94,7 +94,7 @@ pub(super) async fn sweep_removes_unreferenced_contents_once(subject: Subject) {
     for (number, made) in list_all(&subject, "t", ListOptions::new()).await.into_iter().enumerate() {
         assert_holds(&subject, "t", made.id, &[("/a", &format!("t {}", 7 - number)), ("/same", "same")]).await;
     }
-    subject.delete(&scope("t")).await.expect("it is there");
+    subject.delete(&scope("t")).await.expect("it exists");
     let swept = sweep(&subject, false).await;
     assert_eq!((swept.bodies, swept.bodies_kept), (4, 0));
 }
@@ -103,7 +103,7 @@ pub(super) async fn dry_sweep_counts_what_sweep_would_remove(subject: Subject) {
     history(&subject, "t", 20).await;
     history(&subject, "u", 20).await;
     prune(&subject, "t", PruneOptions::new().with_keep_last(4)).await;
-    subject.delete(&scope("u")).await.expect("it is there");
+    subject.delete(&scope("u")).await.expect("it exists");
     let dry = sweep(&subject, true).await;
     assert_eq!(sweep(&subject, true).await, dry, "it removed nothing");
     assert_eq!(sweep(&subject, false).await, dry);
@@ -118,15 +118,15 @@ pub(super) async fn sweep_keeps_contents_of_forks_and_copies(subject: Subject) {
     subject.copy(&scope("t"), "copy").await.expect("copied");
     subject.restore(&scope("t"), made[3], &PutOptions::new()).await.expect("restored");
     prune(&subject, "t", PruneOptions::new()).await;
-    assert_eq!(sweep(&subject, false).await.bodies, 2, "that of the first and the third");
+    assert_eq!(sweep(&subject, false).await.bodies, 2, "the contents of the first and the third checkpoint");
     assert_holds(&subject, "fork", At::Latest, &[("/a", "t 1"), ("/same", "same")]).await;
     assert_holds(&subject, "t", At::Latest, &[("/a", "t 3"), ("/same", "same")]).await;
     for (number, id) in made.iter().enumerate().skip(3) {
         assert_holds(&subject, "copy", *id, &[("/a", &format!("t {number}")), ("/same", "same")]).await;
     }
-    subject.delete(&scope("copy")).await.expect("it is there");
+    subject.delete(&scope("copy")).await.expect("it exists");
     assert_eq!(sweep(&subject, false).await.bodies, 2);
-    subject.delete(&scope("t")).await.expect("it is there");
+    subject.delete(&scope("t")).await.expect("it exists");
     assert_eq!(sweep(&subject, false).await.bodies, 1);
     assert_holds(&subject, "fork", At::Latest, &[("/a", "t 1"), ("/same", "same")]).await;
 }
@@ -156,7 +156,7 @@ pub(super) async fn equal_contents_are_stored_once(subject: Subject) {
     put_files(&subject, "t", &files).await;
     put_files(&subject, "u", &[("/other", "one and the same"), ("/none", "")]).await;
     assert_eq!(sweep(&subject, true).await.bodies_kept, 1);
-    subject.delete(&scope("t")).await.expect("it is there");
+    subject.delete(&scope("t")).await.expect("it exists");
     assert_eq!(sweep(&subject, false).await.bodies, 0);
     assert_holds(&subject, "u", At::Latest, &[("/other", "one and the same"), ("/none", "")]).await;
 }
@@ -195,7 +195,7 @@ pub(super) async fn sweep_affects_only_one_user(subject: Subject) {
     put_files(&subject, "t", &[("/a", "shared text")]).await;
     let bob = scope("t").with_user("bob");
     put(&subject, &bob, &state(&[("/a", "shared text")]).await, None).await;
-    subject.delete(&bob).await.expect("it is there");
+    subject.delete(&bob).await.expect("it exists");
     assert_eq!(sweep(&subject, false).await.bodies, 0);
     assert_eq!(subject.sweep(&bob, false).await.expect("swept").bodies, 1);
     assert_holds(&subject, "t", At::Latest, &[("/a", "shared text")]).await;

@@ -1,6 +1,7 @@
 //! The state of a checkpoint, read back as a whole and in parts.
 
 use super::*;
+use treehold_core::ops::StatOptions;
 
 /// Asserts that both states have the same nodes, versions and times.
 async fn assert_same(state: &StateSnapshot, expected: &StateSnapshot) {
@@ -15,7 +16,7 @@ async fn assert_same(state: &StateSnapshot, expected: &StateSnapshot) {
     assert_eq!(nodes(state).await, nodes(expected).await);
     assert_eq!(read(state).await, read(expected).await);
     assert_eq!(state.version(), expected.version());
-    assert_eq!(state.totals().await.expect("it is there"), expected.totals().await.expect("in memory"));
+    assert_eq!(state.totals().await.expect("it exists"), expected.totals().await.expect("it is in memory"));
 }
 
 pub(super) async fn saved_files_are_preserved_byte_for_byte(subject: Subject) {
@@ -46,7 +47,10 @@ pub(super) async fn versions_and_times_are_preserved(subject: Subject) {
     put(&subject, &scope("t"), &tree.snapshot(), None).await;
     let opened = open(&subject, "t", At::Latest).await.state;
     assert_same(&opened, &tree.snapshot()).await;
-    assert_eq!(opened.stat(&path("/a")).await.expect("a file"), tree.stat(&path("/a")).await.expect("a file"));
+    assert_eq!(
+        opened.stat(&path("/a"), &StatOptions::new()).await.expect("a file"),
+        tree.stat(&path("/a"), &StatOptions::new()).await.expect("a file")
+    );
     let again = StateBackend::from_snapshot(&opened);
     let version = again.write("/a", "5").await.expect("written").version.expect("a file has one");
     assert!(version > tree.version(), "a version is not given out again");
@@ -116,7 +120,7 @@ pub(super) async fn large_saved_tree_can_be_read_listed_and_searched(subject: Su
     };
     let (listing, found, globbed, all) = looks(&tree).await;
     assert_eq!((listing.entries.len(), found.files.len(), all.entries.len()), (7, 5, 2_000));
-    // Each on a tree that is not loaded yet.
+    // Each runs on a tree that is not loaded yet.
     for _ in 0..2 {
         let opened = open(&subject, "t", At::Latest).await.state;
         assert_eq!(looks(&opened).await, (listing.clone(), found.clone(), globbed.clone(), all.clone()));
@@ -135,8 +139,8 @@ pub(super) async fn deep_paths_and_long_names_are_preserved(subject: Subject) {
     assert_same(&open(&subject, "t", At::Latest).await.state, &tree.snapshot()).await;
     change(&subject, "t", &[(&deepest, "deeper"), (&long, "longer")]).await;
     let opened = open(&subject, "t", At::Latest).await.state;
-    assert_eq!(opened.read_text(&deepest).await.expect("it is there"), "deeper");
-    assert_eq!(opened.read_text(&long).await.expect("it is there"), "longer");
+    assert_eq!(opened.read_text(&deepest).await.expect("it exists"), "deeper");
+    assert_eq!(opened.read_text(&long).await.expect("it exists"), "longer");
 }
 
 pub(super) async fn saved_tree_can_be_changed_without_loading_it(subject: Subject) {
@@ -172,9 +176,9 @@ pub(super) async fn state_saved_elsewhere_is_stored_completely(subject: Subject)
     put(&subject, &bob, &opened, None).await;
     let other: Subject = Arc::new(treehold_tree::checkpoint::MemoryCheckpointer::new());
     put(&other, &scope("u"), &open(&subject, "t", At::Latest).await.state, None).await;
-    subject.delete(&scope("t")).await.expect("it is there");
+    subject.delete(&scope("t")).await.expect("it exists");
     sweep(&subject, false).await;
-    let of_bob = subject.open(&bob, At::Latest).await.expect("it is there").expect("it is there").state;
+    let of_bob = subject.open(&bob, At::Latest).await.expect("it exists").expect("it exists").state;
     assert_files(&read(&of_bob).await, &files);
     assert_holds(&other, "u", At::Latest, &files).await;
     // And back again.
@@ -182,8 +186,7 @@ pub(super) async fn state_saved_elsewhere_is_stored_completely(subject: Subject)
     assert_holds(&subject, "back", At::Latest, &files).await;
 }
 
-/// A state whose checkpoints are all gone: if everything is in memory, the put succeeds, else it fails. What is acknowledged is
-/// complete.
+/// A state whose checkpoints are all gone: if everything is in memory, the put succeeds, else it fails. An acknowledged state is complete.
 pub(super) async fn state_of_removed_checkpoint_is_stored_completely_or_rejected(subject: Subject) {
     let files: Vec<(String, String)> = (0..200).map(|index| (format!("/d{}/f{index}", index % 7), format!("content {index}"))).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
@@ -195,11 +198,11 @@ pub(super) async fn state_of_removed_checkpoint_is_stored_completely_or_rejected
     sweep(&subject, false).await;
     let again = put(&subject, &scope("t"), &in_memory, head(&subject, "t").await).await.checkpoint;
     assert_holds(&subject, "t", again.id, &files).await;
-    subject.delete(&scope("t")).await.expect("it is there");
+    subject.delete(&scope("t")).await.expect("it exists");
     sweep(&subject, false).await;
     let aside = put(&subject, &scope("aside"), &in_memory, None).await.checkpoint;
     assert_holds(&subject, "aside", aside.id, &files).await;
-    subject.delete(&scope("aside")).await.expect("it is there");
+    subject.delete(&scope("aside")).await.expect("it exists");
     sweep(&subject, false).await;
     match subject.put(&scope("u"), &unloaded, &PutOptions::new()).await {
         Ok(_) => assert_holds(&subject, "u", At::Latest, &files).await,

@@ -51,14 +51,14 @@ const NEVER: u64 = u64::MAX;
 #[track_caller]
 fn assert_legal(history: &[Operation]) {
     assert_eq!(check(history), Verdict::Linearizable);
-    assert!(every_order(history), "and some order says so too");
+    assert!(every_order(history), "trying every order finds one");
 }
 
 #[track_caller]
 fn assert_violated(history: &[Operation], words: &str) {
     let Verdict::Violated(violation) = check(history) else { panic!("{history:#?} is accepted") };
     assert!(violation.to_string().contains(words), "{violation}");
-    assert!(!every_order(history), "and no order says otherwise");
+    assert!(!every_order(history), "trying every order finds none");
 }
 
 #[test]
@@ -460,7 +460,7 @@ fn history(calls: &[(Call, u64, u64)]) -> Vec<Operation> {
                     }
                     None => {
                         let fits = |outcome: &Outcome| !worlds(&world, &operation(0, 1, of(outcome.clone())), &[]).is_empty();
-                        refusals.into_iter().find(fits).expect("what is not done is refused")
+                        refusals.into_iter().find(fits).expect("the outcome is one of the refusals")
                     }
                 };
                 if *fate != Fate::Answered {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_store::{
-    self as store, Batch, BatchWrite, Item, ItemPart, LentRows, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store,
-    StoreCapabilities, StoreDescription, StoreStats, Watch,
+    self as store, Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store,
+    StoreCapabilities, StoreExtensions, Watch,
 };
 
 /// A store that records reads by key, commits and reads of the version counter in a [`Journal`]. Scans are not recorded.
@@ -41,6 +41,10 @@ impl Store for RecordedStore {
         self.inner.capabilities()
     }
 
+    fn extensions(&self) -> StoreExtensions<'_> {
+        self.inner.extensions()
+    }
+
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         let start = self.journal.start();
         let item = self.inner.get(namespace, key).await?;
@@ -66,10 +70,6 @@ impl Store for RecordedStore {
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         self.inner.scan(namespace, options).await
-    }
-
-    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        self.inner.lend(namespace).await
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
@@ -100,24 +100,8 @@ impl Store for RecordedStore {
         Ok(version)
     }
 
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        self.inner.sweep(limit).await
-    }
-
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         self.inner.watch(namespace).await
-    }
-
-    async fn describe(&self) -> Result<StoreDescription> {
-        self.inner.describe().await
-    }
-
-    async fn stats(&self) -> Result<StoreStats> {
-        self.inner.stats().await
-    }
-
-    async fn check(&self) -> Result<Vec<Error>> {
-        self.inner.check().await
     }
 }
 
@@ -145,12 +129,13 @@ fn content(meta: &Bytes, value: &Bytes) -> String {
 
 fn action(batch: &Batch) -> Action {
     let requirement = |precondition: &store::Precondition| {
-        let condition = match precondition.condition {
+        let condition = match &precondition.condition {
             store::Condition::Absent => Condition::Absent,
             store::Condition::Exists => Condition::Exists,
             store::Condition::Version(version) => Condition::Version(version.number()),
             store::Condition::NoneBeneath => Condition::NoneBeneath,
             store::Condition::NoneBeneathSince(version) => Condition::NoneBeneathSince(version.number()),
+            other => panic!("a history cannot represent the condition `{other:?}`"),
         };
         Requirement { key: place(&precondition.namespace, &precondition.key), condition }
     };
@@ -162,9 +147,7 @@ fn action(batch: &Batch) -> Action {
         BatchWrite::DeletePrefix { namespace, prefix } => Some(Write::DeletePrefix { prefix: place(namespace, prefix) }),
         // An item without expiry keeps living without expiry.
         BatchWrite::Touch { time_to_live: None, .. } => None,
-        BatchWrite::Put { .. } | BatchWrite::Touch { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. } => {
-            panic!("a history cannot represent a time to live, an append or a restore")
-        }
+        other => panic!("a history cannot represent {other:?}"),
     };
     Action::Commit {
         conditions: batch.preconditions.iter().map(requirement).collect(),

@@ -35,11 +35,11 @@ enum Source {
 /// The calls that are already in the order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Taken {
-    /// The first answered call that is not.
+    /// The first answered call that is not in the order.
     first: usize,
-    /// The answered calls after it that are, sorted.
+    /// The answered calls after it that are in the order, sorted.
     ahead: Vec<usize>,
-    /// The open calls that are, sorted.
+    /// The open calls that are in the order, sorted.
     open: Vec<usize>,
     /// The number of known versions that have been put.
     versions: usize,
@@ -232,8 +232,7 @@ impl Search {
         choices
     }
 
-    /// Returns the possible versions for puts of some rows, given how many known versions have been put already, and how many
-    /// have been put then.
+    /// Returns the possible versions for puts of some rows, given how many known versions have been put before, and how many afterwards.
     fn version_choices(&self, puts: &[usize], count: usize) -> Vec<(Vec<Option<u64>>, usize)> {
         let mut choices = vec![(Vec::new(), count)];
         for put in puts {

@@ -51,7 +51,7 @@ pub(super) async fn one_of_several_creators_wins(store: Subject) {
             })
         });
         let answers = join(tasks).await;
-        let item = get(&store, &a, &format!("{round}")).await.expect("one has won");
+        let item = get(&store, &a, &format!("{round}")).await.expect("one writer has won");
         for (task, answer) in answers.into_iter().enumerate() {
             match answer {
                 Ok(versions) => assert_eq!((format!("{task}").as_bytes(), versions[0]), (&item.value[..], item.version)),
@@ -77,7 +77,7 @@ pub(super) async fn concurrent_writers_get_distinct_versions(store: Subject) {
     assert!(versions.iter().all(|versions| versions.is_sorted_by(|one, next| one < next)));
     let distinct: BTreeSet<Version> = versions.iter().flatten().copied().collect();
     assert_eq!(distinct.len(), TASKS * 40);
-    assert_eq!(store.current_version().await.expect("a version"), *distinct.last().expect("there are some"));
+    assert_eq!(store.current_version().await.expect("a version"), *distinct.last().expect("every task commits"));
 }
 
 pub(super) async fn concurrent_writers_of_different_keys_succeed(store: Subject) {

@@ -186,7 +186,7 @@ pub(super) async fn keys_and_namespaces_are_validated(store: Subject) {
 
 pub(super) async fn body_over_limit_is_rejected(store: Subject) {
     let Some(max) = store.capabilities().value_bytes_max.and_then(|max| usize::try_from(max).ok()) else {
-        // A store that names no limit takes a large body.
+        // A store that states no limit accepts a large body.
         let large = vec![7; 32 << 20];
         commit(&store, Batch::new().put(&namespace("a"), "k", large.clone())).await;
         assert!(get(&store, &namespace("a"), "k").await.is_some_and(|item| item.value == large), "the body came back");

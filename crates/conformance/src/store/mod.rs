@@ -32,10 +32,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind};
 use treehold_core::ops::Version;
-use treehold_store::{Batch, BatchWrite, Condition, Item, ItemPart, Namespace, Scan, ScanEntry, ScanOptions, Store};
+use treehold_store::{Batch, BatchWrite, Condition, Item, ItemPart, Namespace, Scan, ScanEntry, ScanOptions, Store, StoreExt};
 
 /// The subject of a case.
 type Subject = Arc<dyn Store>;
+
+/// Sweeps, and requires how many rows that removes. A store that needs no sweeps removes none.
+async fn sweep(store: &Subject, limit: usize, expected: usize) {
+    let expected = if store.capabilities().sweeps { expected } else { 0 };
+    assert_eq!(store.sweep(limit).await.expect("a sweep"), expected);
+}
 
 cases! { $
     /// Creates a module of tests, one for each case of the store contract: `store_conformance!(name, fresh)`, where `fresh` is an
@@ -116,7 +122,7 @@ cases! { $
     scan_with_limit_zero_reports_whether_there_is_more,
     scan_page_is_bounded_by_size_of_bodies,
     scan_omits_only_bodies_without_requested_text,
-    lent_rows_equal_scanned_rows,
+    snapshot_rows_equal_scanned_rows,
     scan_delimiter_groups_keys,
     scan_group_carries_row_of_its_name,
     scan_cursor_skips_its_group,
@@ -152,6 +158,7 @@ cases! { $
     // what a store reports about itself
     stats_count_live_items,
     store_describes_its_engine,
+    store_that_sweeps_offers_maintenance,
     check_of_sound_store_finds_no_damage,
     // concurrency
     concurrent_increments_lose_nothing,
@@ -208,7 +215,7 @@ async fn scan_all(store: &Subject, namespace: &Namespace, mut options: ScanOptio
         entries.extend(page.entries);
         match page.next {
             Some(next) => {
-                assert!(options.start_after.as_ref() < Some(&next), "the cursor {next:?} does not go on from {:?}", options.start_after);
+                assert!(options.start_after.as_ref() < Some(&next), "the cursor {next:?} does not advance from {:?}", options.start_after);
                 options = options.with_start_after(next);
             }
             None => return entries,

@@ -2,7 +2,7 @@
 
 use super::*;
 use treehold_core::file::is_binary;
-use treehold_store::{LentRow, LentRows, NamespacesOptions};
+use treehold_store::{NamespacesOptions, RowsSnapshot, SnapshotRow};
 
 pub(super) async fn scan_returns_keys_in_order_without_bodies(store: Subject) {
     let a = namespace("a");
@@ -187,7 +187,7 @@ pub(super) async fn scan_omits_only_bodies_without_requested_text(store: Subject
         let mut options = options.with_values(true);
         loop {
             let whole = scan(&store, &a, options.clone()).await;
-            let page = scan(&store, &a, options.clone().with_values_holding(&text[..])).await;
+            let page = store.scan_holding(&a, options.clone(), &Bytes::from_static(text)).await.expect("a page");
             assert_eq!((page.next.as_ref(), page.entries.len()), (whole.next.as_ref(), whole.entries.len()), "{options:?}");
             for (entry, whole) in page.entries.into_iter().zip(whole.entries) {
                 let ScanEntry::LeftOut { item, value_bytes } = entry else {
@@ -204,22 +204,22 @@ pub(super) async fn scan_omits_only_bodies_without_requested_text(store: Subject
         }
     }
     // Without bodies there is nothing to omit.
-    let keys_only = scan(&store, &a, ScanOptions::new().with_values_holding(&text[..])).await;
+    let keys_only = store.scan_holding(&a, ScanOptions::new(), &Bytes::from_static(text)).await.expect("a page");
     assert_eq!(keys_only, scan(&store, &a, ScanOptions::new()).await);
 }
 
-/// Returns the lent rows from one key up to another.
-fn lent(rows: &dyn LentRows, start: &str, end: Option<&str>) -> Vec<(String, Bytes, Bytes)> {
-    let owned = |row: LentRow<'_>| (row.key().to_owned(), Bytes::copy_from_slice(row.meta()), row.value().clone());
+/// Returns the rows from one key up to another.
+fn listed(rows: &dyn RowsSnapshot, start: &str, end: Option<&str>) -> Vec<(String, Bytes, Bytes)> {
+    let owned = |row: SnapshotRow<'_>| (row.key().to_owned(), Bytes::copy_from_slice(row.meta()), row.value().clone());
     rows.range(start, end).map(owned).collect()
 }
 
-pub(super) async fn lent_rows_equal_scanned_rows(store: Subject) {
+pub(super) async fn snapshot_rows_equal_scanned_rows(store: Subject) {
     let (a, other) = (namespace("a"), namespace("a/b"));
     let batch = Batch::new().put_with_meta(&a, "b", "meta", "body").put(&a, "c", "").put(&a, "a/x", "nul\0").put(&a, "a", noise(9_000));
     commit(&store, batch.put(&other, "b0", "")).await;
     commit(&store, put_for(&a, "bb", Duration::ZERO)).await;
-    let Some(rows) = store.lend(&a).await.expect("an answer") else { return };
+    let Some(rows) = store.snapshot_rows(&a).await.expect("an answer") else { return };
     let whole = scan_all(&store, &a, ScanOptions::new().with_values(true)).await;
     let expected: Vec<_> = whole
         .into_iter()
@@ -240,21 +240,21 @@ pub(super) async fn lent_rows_equal_scanned_rows(store: Subject) {
         ("d", None),
     ] {
         let within = expected.iter().filter(|(key, ..)| **key >= *start && end.is_none_or(|end| **key < *end));
-        assert_eq!(lent(&*rows, start, end), within.cloned().collect::<Vec<_>>(), "from {start:?} to {end:?}");
+        assert_eq!(listed(&*rows, start, end), within.cloned().collect::<Vec<_>>(), "from {start:?} to {end:?}");
     }
     for key in ["a", "a/", "a/x", "b", "b0", "bb", "c", ""] {
         let row = rows.get(key).map(|row| (row.key().to_owned(), row.value().clone(), row.is_binary()));
         let item = get(&store, &a, key).await.map(|item| (item.key, item.value.clone(), is_binary(&item.value)));
         assert_eq!(row, item, "{key:?}");
     }
-    // They are a snapshot of the moment when they were lent.
+    // They are a snapshot of the moment when the snapshot was taken.
     commit(&store, Batch::new().delete(&a, "b").put(&a, "d", "new").put(&a, "c", "nul\0")).await;
-    assert_eq!(lent(&*rows, "", None), expected);
-    assert!(!rows.get("c").expect("it was there").is_binary());
-    let now = store.lend(&a).await.expect("an answer").expect("it lent before");
-    assert!(now.get("c").expect("it is there").is_binary() && now.get("b").is_none());
-    let none = store.lend(&namespace("b")).await.expect("an answer").expect("it lent before");
-    assert!(lent(&*none, "", None).is_empty());
+    assert_eq!(listed(&*rows, "", None), expected);
+    assert!(!rows.get("c").expect("it existed").is_binary());
+    let now = store.snapshot_rows(&a).await.expect("an answer").expect("the engine offered a snapshot before");
+    assert!(now.get("c").expect("it exists").is_binary() && now.get("b").is_none());
+    let none = store.snapshot_rows(&namespace("b")).await.expect("an answer").expect("the engine offered a snapshot before");
+    assert!(listed(&*none, "", None).is_empty());
 }
 
 pub(super) async fn scan_delimiter_groups_keys(store: Subject) {

@@ -7,7 +7,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn changed(watch: &mut treehold_store::Watch) -> Version {
     let told = tokio::time::timeout(PATIENCE, watch.changed()).await;
-    told.expect("a watch is told of a commit").expect("the store is open")
+    told.expect("a commit notifies the watch").expect("the store is open")
 }
 
 async fn watch(store: &Subject, text: &str) -> treehold_store::Watch {
@@ -29,7 +29,7 @@ pub(super) async fn watch_wakes_after_commit(store: Subject) {
         while told < version {
             told = changed(&mut watch).await;
         }
-        assert!(get(&store, &a, key).await.is_some(), "what is told of can be read");
+        assert!(get(&store, &a, key).await.is_some(), "a commit is readable once it is announced");
     }
 }
 

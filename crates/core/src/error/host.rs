@@ -1,10 +1,10 @@
-//! Where on the host an error was met: for the operator, as the source of an error whose message names no path of the host.
+//! The host location of an error, for the operator: the source of an error whose message names no host path.
 
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A path of the host, and what the system said of it.
+/// A host path, and the system's error about it.
 #[derive(Debug)]
 pub struct AtHost {
     path: PathBuf,
@@ -17,7 +17,7 @@ impl AtHost {
         Self { path: path.to_owned(), cause: None }
     }
 
-    /// Sets what the system said.
+    /// Sets the system's error.
     #[must_use]
     pub fn with_cause(mut self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.cause = Some(cause.into());

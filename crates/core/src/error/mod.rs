@@ -7,8 +7,9 @@ mod host;
 
 pub use host::AtHost;
 
-use crate::ops::{InvalidVersion, OpKind, Version};
+use crate::kind::OpKind;
 use crate::path::{InvalidPath, VfsPath, VfsPathBuf};
+use crate::version::{InvalidVersion, Version};
 use std::fmt;
 
 /// The result type of this crate.
@@ -36,7 +37,7 @@ pub enum ErrorKind {
     NoMatch,
     /// The text to replace occurs several times although it must be unique; [`Error::lines`] lists where.
     Ambiguous,
-    /// A rule, host permissions or the sealed root forbid the call.
+    /// A rule or the host's permissions forbid the call, or it would leave the root of a host directory.
     PermissionDenied,
     /// The tree is read-only.
     ReadOnly,
@@ -189,7 +190,7 @@ impl Error {
     pub fn conflict(path: &VfsPath, current: Option<Version>) -> Self {
         let message = match current {
             Some(version) => format!("`{path}` has changed: its version is now `{version}`; read it again and redo the change"),
-            None => format!("`{path}` has changed: it does not exist any more; create it anew or drop the change"),
+            None => format!("`{path}` has changed: it no longer exists; create it again or drop the change"),
         };
         Self::new(ErrorKind::Conflict, message).at(path).with_current_version(current)
     }

@@ -1,6 +1,9 @@
 //! Mutations and their results.
 
-use super::{Along, OpKind, Version};
+use super::{Extensions, OpKind, Version};
+use crate::error::Error;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::path::{VfsPath, VfsPathBuf};
 use bytes::Bytes;
 use schemars::JsonSchema;
@@ -46,7 +49,10 @@ impl Edit {
 pub const CHANGES_MAX: usize = 20_000;
 
 /// One mutation. A list of them is a batch.
+///
+/// A backend or layer that does not know a change answers [`Change::unsupported`]: a layer must not pass on a change that it cannot judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Change {
     /// Writes a whole file, creating missing parents.
     Write {
@@ -108,6 +114,12 @@ pub enum Change {
 }
 
 impl Change {
+    /// Returns the error of a backend or layer that does not know the change: [`Unsupported`](ErrorKind::Unsupported),
+    /// without effect.
+    pub fn unsupported(&self) -> Error {
+        Error::unsupported(format!("this tree does not support `{}`", self.kind())).at(self.path()).without_effect()
+    }
+
     /// Returns the operation that the change performs.
     pub const fn kind(&self) -> OpKind {
         match self {
@@ -231,8 +243,8 @@ pub struct ApplyOptions {
     /// Refuses with `permission_denied` to follow host links in any path. Default false. Renaming or deleting a link
     /// itself follows none.
     pub refuse_links: bool,
-    /// Values to commit together with the batch.
-    pub along: Along,
+    /// Values for the tiers that know their types, such as rows to commit together with the batch.
+    pub extensions: Extensions,
 }
 
 impl ApplyOptions {
@@ -252,6 +264,13 @@ impl ApplyOptions {
     #[must_use]
     pub fn with_refuse_links(mut self, refuse_links: bool) -> Self {
         self.refuse_links = refuse_links;
+        self
+    }
+
+    /// Adds a value for the tiers that know its type. It replaces the value of the same type.
+    #[must_use]
+    pub fn with_extension<T: std::any::Any + Send + Sync>(mut self, value: T) -> Self {
+        self.extensions.insert(value);
         self
     }
 }

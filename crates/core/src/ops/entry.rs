@@ -132,7 +132,7 @@ impl Entry {
     }
 }
 
-/// Why a result was cut.
+/// Why a result was truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -143,7 +143,7 @@ pub enum TruncationReason {
     Size,
 }
 
-/// How a result was cut, and how to continue.
+/// Why and where a result was truncated, and how to continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Truncation {
     /// The reason.
@@ -160,7 +160,13 @@ impl Truncation {
     /// never end.
     pub fn next_after<C: FromStr + PartialOrd>(&self, before: Option<&C>) -> Result<C> {
         let next = self.cursor.parse::<C>().ok().filter(|next| before.is_none_or(|before| before < next));
-        next.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the cursor of a cut result does not advance; request smaller parts of the tree"))
+        next.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Corrupt,
+                "the cursor of a truncated result does not advance; \
+            request smaller parts of the tree",
+            )
+        })
     }
 }
 

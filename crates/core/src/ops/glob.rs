@@ -15,11 +15,11 @@ pub struct GlobOptions {
     pub pattern: String,
     /// Whether to ignore case. Default false.
     pub case_insensitive: bool,
-    /// Whether to find directories too, and on the host links, devices, sockets and pipes. Default false: files only.
+    /// Whether to find directories too, and in host directories also links, devices, sockets and pipes. Default false: files only.
     pub directories: bool,
     /// The most entries returned. Default 10,000.
     pub limit: usize,
-    /// Continues after this path, the cursor of a cut result.
+    /// Continues after this path, the cursor of a truncated result.
     pub start_after: Option<VfsPathBuf>,
     /// The scope of the search and its exclusions.
     pub scope: SearchScope,
@@ -104,17 +104,13 @@ pub struct GlobResult {
 }
 
 impl GlobResult {
-    /// Makes a result from everything found after the cursor, in path order, and cuts it at the limit.
+    /// Makes a result from everything found after the cursor, in path order, and truncates it at the limit.
     pub fn from_sorted(entries: impl IntoIterator<Item = Entry>, options: &GlobOptions) -> Self {
         let mut all = entries.into_iter();
         let entries: Vec<Entry> = all.by_ref().take(options.limit).collect();
         let truncated = all.next().map(|_| Truncation {
             reason: TruncationReason::Limit,
-            cursor: entries
-                .last()
-                .map(|entry| entry.path.to_string())
-                .or_else(|| options.start_after.as_ref().map(ToString::to_string))
-                .unwrap_or_default(),
+            cursor: entries.last().map(|entry| &entry.path).or(options.start_after.as_ref()).map_or("/", |last| last.as_str()).to_owned(),
         });
         Self { entries, truncated, failures: Vec::new() }
     }

@@ -90,7 +90,7 @@ pub struct GrepOptions {
     pub matches_max: usize,
     /// The most matching lines returned per file.
     pub file_matches_max: Option<usize>,
-    /// Continues after this file and line, the cursor of a cut result.
+    /// Continues after this file and line, the cursor of a truncated result.
     pub start_after: Option<GrepCursor>,
     /// The scope of the search and its exclusions.
     pub scope: SearchScope,
@@ -290,7 +290,7 @@ impl std::str::FromStr for GrepCursor {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || Error::invalid_argument(format!("`{text}` is not a cursor; use the one that the cut result gave"));
+        let invalid = || Error::invalid_argument(format!("`{text}` is not a cursor; use the one that the truncated result returned"));
         let (path, line) = text.rsplit_once(':').ok_or_else(invalid)?;
         let line = if line == "end" { Self::END } else { line.parse().map_err(|_| invalid())? };
         Ok(Self { path: VfsPathBuf::parse(path).map_err(|_| invalid())?, line })
@@ -384,9 +384,9 @@ impl TryFrom<LineRecord> for GrepLine {
 pub struct GrepFile {
     /// The file.
     pub path: VfsPathBuf,
-    /// How many lines match: with [`GrepOutput::Content`] those returned, with [`GrepOutput::Files`] at least 1.
+    /// How many lines match: with the output [`content`](GrepOutput::Content) those returned, with [`files`](GrepOutput::Files) at least 1.
     pub count: usize,
-    /// The lines in order, with [`GrepOutput::Content`].
+    /// The lines in order, with the output [`content`](GrepOutput::Content).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<GrepLine>,
 }
@@ -415,7 +415,7 @@ pub struct GrepResult {
     /// Set if there are more matches; the cursor is a [`GrepCursor`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncation>,
-    /// The parts of the tree that could not be read, at most [`GrepResult::FAILURES_MAX`] of them.
+    /// The parts of the tree that could not be read, at most [100](GrepResult::FAILURES_MAX) of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
     /// How many parts could not be read, including those not listed.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct LsOptions {
     /// The most entries returned. Default 10,000.
     pub limit: usize,
-    /// Continues after this name, the cursor of a cut listing.
+    /// Continues after this name, the cursor of a truncated listing.
     pub start_after: Option<String>,
     /// What happens when a mount within the directory fails.
     pub on_failure: OnFailure,
@@ -80,7 +80,7 @@ impl Listing {
         Self { entries, truncated, failures }
     }
 
-    /// Makes a listing from all children after the cursor, in order, and cuts it at the limit.
+    /// Makes a listing from all children after the cursor, in order, and truncates it at the limit.
     pub fn from_sorted(entries: impl IntoIterator<Item = Entry>, options: &LsOptions) -> Self {
         let mut all = entries.into_iter();
         let entries: Vec<Entry> = all.by_ref().take(options.limit).collect();

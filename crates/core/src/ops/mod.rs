@@ -1,35 +1,34 @@
 //! Every operation as data: options in, results out, with [`Change`] for all mutations.
 //!
-//! Each read method of `Backend` has an options struct here. Mutations are a list of [`Change`] for
-//! `apply`. Every operation is bounded: options contain limits, and a cut result says in its
-//! [`Truncation`] why it was cut and how to continue.
+//! Each read method of `Backend` has an options struct here. Mutations are a list of [`Change`] for `apply`. Every operation is bounded:
+//! options contain limits, and a truncated result says in its [`Truncation`] why it ended and how to continue.
 
-mod along;
 mod call;
 mod capabilities;
 mod change;
 mod entry;
+mod extensions;
 mod glob;
 mod grep;
-mod kind;
 mod ls;
 mod read;
 mod review;
 mod scope;
 mod search;
-mod version;
+mod stat;
 
-pub use along::Along;
+pub use crate::kind::OpKind;
+pub use crate::version::{InvalidVersion, Version};
 pub use call::Op;
 pub use capabilities::{Capabilities, Durability};
 pub use change::{ApplyOptions, CHANGES_MAX, Change, Changed, Edit, WriteMode};
 pub use entry::{Entry, EntryKind, Failure, OnFailure, Truncation, TruncationReason};
+pub use extensions::Extensions;
 pub use glob::{GlobOptions, GlobResult};
 pub use grep::{CaseMode, Encoding, GrepCursor, GrepFile, GrepLine, GrepOptions, GrepOutput, GrepResult};
-pub use kind::OpKind;
 pub use ls::{Listing, LsOptions};
 pub use read::{FileRead, ReadOptions, ReadRange, Window};
 pub use review::{Difference, Review, ReviewPurpose, Sight, Standing};
 pub use scope::{PathGuard, SearchScope};
-pub use search::{Corpus, SearchHit, SearchOptions, SearchResult, Snippet};
-pub use version::{InvalidVersion, Version};
+pub use search::{Corpus, SearchHit, SearchMerge, SearchOptions, SearchResult, Snippet};
+pub use stat::StatOptions;

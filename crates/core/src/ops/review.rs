@@ -1,19 +1,19 @@
-//! What happens to files past `apply`, as layers are asked about it.
+//! Reviews by layers of changes that bypass `apply`.
 
 use super::OpKind;
 use crate::path::{VfsPath, VfsPathBuf};
 
-/// What stands at a path.
+/// What exists at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// A directory.
     Directory,
-    /// A file of so many bytes.
+    /// A file of this size in bytes.
     File(u64),
 }
 
 impl Standing {
-    /// Returns the size in bytes of a file; none of a directory.
+    /// Returns the size of a file in bytes; `None` for a directory.
     pub fn size_bytes(self) -> Option<u64> {
         match self {
             Self::Directory => None,
@@ -22,15 +22,15 @@ impl Standing {
     }
 }
 
-/// One path that is another before and after.
+/// One path that differs between before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Difference {
     /// The path.
     pub path: VfsPathBuf,
-    /// What stands there before; none for nothing.
+    /// What exists there before; `None` for nothing.
     pub before: Option<Standing>,
-    /// What stands there after; none for nothing.
+    /// What exists there after; `None` for nothing.
     pub after: Option<Standing>,
 }
 
@@ -40,7 +40,7 @@ impl Difference {
         Self { path: path.into(), before, after }
     }
 
-    /// Tells whether a directory stands there, before or after.
+    /// Returns whether a directory exists there, before or after.
     pub fn is_directory(&self) -> bool {
         self.before == Some(Standing::Directory) || self.after == Some(Standing::Directory)
     }
@@ -59,53 +59,53 @@ impl Difference {
     }
 }
 
-/// Why layers are asked.
+/// Why layers review changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReviewPurpose {
-    /// The differences are about to be made: what may not be changed refuses all of them.
+    /// The differences are about to be made. One that may not be made refuses all of them.
     Change,
-    /// The differences are told of: of each is said how much of it may be shown. Nothing is refused.
+    /// The differences are about to be shown. The answer says how much of each may be shown; nothing is refused.
     Show,
-    /// A person is about to be asked whether the differences may be made: what needs their word is noted, so that they are asked about all of
-    /// it at once. Nothing is refused.
+    /// A person is about to be asked whether the differences may be made. The answer collects what needs consent, so that one question
+    /// covers all of it; nothing is refused.
     Consent,
-    /// What is told of is made of everything at and beneath the directory, such as a count of it: refused where a part is kept back.
+    /// Something derived from everything at and beneath the directory, such as a count, is about to be shown. Refused if a part is hidden.
     Whole,
 }
 
 /// How much of a path may be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sight {
-    /// Nothing: it is not there.
+    /// Nothing: the path looks absent.
     Hidden,
-    /// That it is there, and not what it holds.
+    /// Its existence, but not its content.
     Named,
-    /// All of it.
+    /// Everything.
     Open,
 }
 
-/// What is about to happen to the files of a tree, or is told of them, by another way than its own operations: by a restore, a merge or a
-/// fork of the state beneath, by what is written past an overlay, by what a difference between two checkpoints shows.
+/// Differences in a tree's files that are made or shown without the tree's operations: by a restore, a merge or a fork of the
+/// state, by writes that bypass an overlay, or by a comparison of two checkpoints.
 ///
-/// `Backend::review` asks every layer about it, from the outermost in.
+/// `Backend::review` asks every layer about them, the outermost first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Review {
-    /// Why layers are asked.
+    /// Why layers review changes.
     pub purpose: ReviewPurpose,
-    /// The directory that is the root of what is replaced or told of; every difference lies at or beneath it.
+    /// The directory at the root of the differences; every one lies at or beneath it.
     pub at: VfsPathBuf,
-    /// What differs.
+    /// The differences.
     pub differences: Vec<Difference>,
 }
 
 impl Review {
-    /// Asks about differences at and beneath `at`.
+    /// Creates a review of differences at and beneath `at`.
     pub fn new(purpose: ReviewPurpose, at: impl Into<VfsPathBuf>, differences: Vec<Difference>) -> Self {
         Self { purpose, at: at.into(), differences }
     }
 
-    /// Answers as a tree that keeps nothing back.
+    /// Returns the answer of a tree that hides nothing.
     pub fn open(&self) -> Vec<Sight> {
         vec![Sight::Open; self.differences.len()]
     }

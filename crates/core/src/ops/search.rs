@@ -24,15 +24,12 @@ pub struct SearchOptions {
     pub modified_before: Option<Timestamp>,
     /// The most files returned. Default 10, and never beyond rank [`SearchOptions::RANK_MAX`].
     pub limit: usize,
-    /// How many of the best files to skip; the cursor of a cut result.
+    /// How many of the best files to skip; the cursor of a truncated result.
     pub offset: usize,
     /// The most snippets returned per file. Default 3.
     pub snippets_max: usize,
-    /// Word counts of further files to rank against, for a search over several trees.
-    pub among: Option<Corpus>,
-    /// Whether to return hits beyond the limit too, up to rank [`SearchOptions::RANK_MAX`], if that needs no further
-    /// reading, as when all files are read anyway. Used to merge the rankings of several trees.
-    pub at_hand: bool,
+    /// Set if the caller merges the result with those of other trees. A backend may ignore it; see [`SearchMerge`].
+    pub merge: Option<SearchMerge>,
     /// The scope of the search and its exclusions.
     pub scope: SearchScope,
 }
@@ -53,8 +50,7 @@ impl SearchOptions {
             limit: 10,
             offset: 0,
             snippets_max: 3,
-            among: None,
-            at_hand: false,
+            merge: None,
             scope: SearchScope::default(),
         }
     }
@@ -134,10 +130,15 @@ impl SearchOptions {
         self.offset.saturating_add(self.limit).min(Self::RANK_MAX)
     }
 
+    /// Returns the rank after the last file to return if all of them are known, as when all files were read anyway.
+    pub fn end_of_known(&self) -> usize {
+        if self.merge.as_ref().is_some_and(|merge| merge.wants_spare) { Self::RANK_MAX } else { self.end() }
+    }
+
     /// Returns the counts that weigh the words, given those of this tree.
     pub fn weighed_by(&self, here: &Corpus) -> Corpus {
         let mut corpus = here.clone();
-        self.among.iter().for_each(|others| corpus.add(others));
+        self.merge.iter().for_each(|merge| corpus.add(&merge.elsewhere));
         corpus
     }
 
@@ -155,6 +156,35 @@ impl SearchOptions {
         grep.exclude.clone_from(&self.exclude);
         grep.scope = self.scope.clone();
         grep
+    }
+}
+
+/// What a search needs to know if its caller merges the rankings of several trees, as a composite does of its mounts.
+///
+/// It is a hint. The caller ranks all hits again by the counts of all trees, so hits of a backend that ignores it are just as good. But
+/// such a backend chooses the hits within the limit by its own counts alone, so the caller may need a second search. `search_by_reading`
+/// and the functions of [`rank`](crate::search::rank) follow it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct SearchMerge {
+    /// Word counts of the files of the other trees, to be added to those of this one.
+    pub elsewhere: Corpus,
+    /// Whether to return hits beyond the limit too, up to rank [10,000](SearchOptions::RANK_MAX), if that needs no further reading.
+    pub wants_spare: bool,
+}
+
+impl SearchMerge {
+    /// Ranks among files with these counts.
+    pub fn new(elsewhere: Corpus) -> Self {
+        Self { elsewhere, wants_spare: false }
+    }
+
+    /// Sets whether hits beyond the limit are wanted.
+    #[must_use]
+    pub fn with_spare(mut self, wants_spare: bool) -> Self {
+        self.wants_spare = wants_spare;
+        self
     }
 }
 
@@ -263,7 +293,7 @@ pub struct SearchResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncation>,
     /// The parts of the tree that could not be read, at most
-    /// [`GrepResult::FAILURES_MAX`](super::GrepResult::FAILURES_MAX) of them.
+    /// [100](super::GrepResult::FAILURES_MAX) of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
     /// How many parts could not be read, including those not listed.

@@ -30,9 +30,9 @@ impl<P> Yield<P> {
 }
 
 /// About how many bytes of lines a result may hold. The lines of one file may exceed it by the last one.
-pub(super) const TEXT_BYTES_MAX: usize = 16 << 20;
+pub(super) const TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// Collects outcomes in path order up to the limits, and up to about 16 MiB of lines.
+/// Collects outcomes in path order up to the limits, and up to about 4 MiB of lines.
 ///
 /// Once the limit is reached, collecting continues until one more match proves that there is more, so a result is marked as
 /// truncated only if it is. The cursor of a truncated result yields exactly the rest.

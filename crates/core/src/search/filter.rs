@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_selected_only_if_asked_for() {
+    fn directories_are_selected_only_on_request() {
         let select = |pattern: &str, directories| {
             let filter =
                 PathFilter::for_glob(VfsPath::ROOT, &GlobOptions::new(pattern).with_directories(directories)).expect("a legal pattern");

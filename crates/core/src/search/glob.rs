@@ -136,7 +136,7 @@ enum Matcher {
 
 impl Alternative {
     fn new(segments: Vec<Segment>, case_insensitive: bool) -> Self {
-        assert!(segments.len() <= SEGMENTS_MAX + 1, "the places fit in one word, with what a trailing slash adds");
+        assert!(segments.len() <= SEGMENTS_MAX + 1, "the states of a glob do not fit in one word");
         let segments: Vec<Matcher> = segments
             .into_iter()
             .map(|segment| match segment {
@@ -217,7 +217,7 @@ impl Matcher {
 /// Returns the longest common directory prefix of all alternatives.
 fn literal_prefix(alternatives: &[Alternative]) -> String {
     let directories = |alternative: &Alternative| -> Vec<String> {
-        let (_, above) = alternative.segments.split_last().expect("an alternative has a segment");
+        let (_, above) = alternative.segments.split_last().expect("every alternative has a segment");
         let literals = above.iter().map_while(|segment| match segment {
             Matcher::Deep => None,
             Matcher::Name(matcher) => matcher.literal(),

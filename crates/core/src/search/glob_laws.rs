@@ -2,6 +2,7 @@
 
 use super::PathFilter;
 use super::glob::Glob;
+use crate::error::ErrorKind;
 use crate::ops::{GlobOptions, GrepOptions};
 use crate::path::{VfsPath, VfsPathBuf};
 use proptest::collection::vec;
@@ -237,14 +238,33 @@ proptest! {
     }
 
     #[test]
-    fn parsing_any_text_as_glob_never_panics(pattern in "\\PC{0,40}|[{}\\[\\]*?!,/\\\\.^a-]{0,40}", path in "\\PC{0,20}") {
+    fn any_text_is_a_glob_or_refused(
+        pattern in "\\PC{0,40}|[{}\\[\\]*?!,/\\\\.^a-]{0,40}",
+        path in "\\PC{1,20}|[a.]{1,3}(/[a.]{1,3}){0,3}",
+    ) {
         for insensitive in [true, false] {
-            if let Ok(glob) = Glob::parse(&pattern, insensitive) {
-                glob.is_match(&path);
-                glob.can_match_beneath(&path);
+            match Glob::parse(&pattern, insensitive) {
+                Ok(glob) => {
+                    prop_assert!(glob.can_match_beneath(""));
+                    if glob.is_match(&path) {
+                        for (end, _) in path.match_indices('/') {
+                            prop_assert!(glob.can_match_beneath(&path[..end]), "{}", &path[..end]);
+                        }
+                    }
+                }
+                Err(error) => prop_assert_eq!(error.kind(), ErrorKind::InvalidArgument),
             }
         }
-        let _ = PathFilter::for_glob(VfsPath::ROOT, &GlobOptions::new(&*pattern)).map(|filter| filter.bound());
-        let _ = PathFilter::for_grep(VfsPath::ROOT, &GrepOptions::new("x").with_include(&*pattern).with_exclude(&*pattern));
+        let glob = PathFilter::for_glob(VfsPath::ROOT, &GlobOptions::new(&*pattern)).err();
+        let grep = GrepOptions::new("x").with_include(&*pattern).with_exclude(&*pattern);
+        let grep = PathFilter::for_grep(VfsPath::ROOT, &grep).err();
+        // In options, a leading `!` excludes.
+        if !pattern.starts_with('!') {
+            let is_glob = Glob::parse(&pattern, false).is_ok();
+            prop_assert_eq!((glob.is_none(), grep.is_none()), (is_glob, is_glob), "{:?} {:?}", glob, grep);
+        }
+        for error in [glob, grep].into_iter().flatten() {
+            prop_assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        }
     }
 }

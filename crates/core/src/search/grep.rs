@@ -281,7 +281,7 @@ impl GrepMatcher {
 /// Returns whether a line is longer than this.
 fn has_line_over(text: &[u8], bytes_max: usize) -> bool {
     let mut start = 0;
-    // From one line break on, the last one within reach is looked for: most of the text is passed over.
+    // Searches backwards for the last line break that the longest line may have, so most of the text is skipped.
     while text.len() - start > bytes_max {
         let Some(end) = memrchr(b'\n', &text[start..=start + bytes_max]) else { return true };
         work::advance(bytes_max);
@@ -300,9 +300,10 @@ mod tests {
         matcher.search(VfsPath::ROOT, &Bytes::from(content))
     }
 
-    /// One call of the expression went through the whole file, and nothing could stop it: `(?s-u)(a|b).{40000}z` takes 19 s for each MiB.
+    /// Regression: one call of the expression searched the whole file, and nothing could stop it: `(?s-u)(a|b).{40000}z` takes 19 s for
+    /// each MiB.
     #[test]
-    fn file_that_a_call_of_a_large_expression_would_take_long_for_is_too_large() {
+    fn file_is_too_large_if_a_large_expression_would_take_long_on_it() {
         let hostile = |lines: bool| GrepOptions::regex("(?s-u)(a|b)[^\\n]{40000}z").with_multiline(lines);
         let lines = |bytes: usize| b"ab c\n".iter().copied().cycle().take(bytes).collect::<Vec<u8>>();
         let line = |bytes: usize| vec![b'.'; bytes];

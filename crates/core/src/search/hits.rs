@@ -10,7 +10,7 @@ use memchr::{memchr, memrchr};
 /// The most matches kept for one hit.
 pub(super) const MATCHES_MAX: usize = 1000;
 
-/// What a search with an expression counts for, beside what it goes over.
+/// The fixed cost of a search with an expression, in addition to the bytes searched.
 const EXPRESSION_BYTES: usize = 64;
 
 /// Matching lines: from the start of the first line to the end of the last, including its terminator.
@@ -89,7 +89,7 @@ impl<'a> Hits<'a> {
                     let place = |found| match found {
                         LineMatchKind::Confirmed(at) | LineMatchKind::Candidate(at) => at,
                     };
-                    // What is found behind the last line of a part is for the next one to say, which knows what stands there.
+                    // A match after the last line of a part is decided with the next part, which contains the text there.
                     let found = found.filter(|found| place(*found) < part.len() || self.at + part.len() == self.content.len());
                     work::advance(found.map_or(part.len(), place));
                     found
@@ -188,7 +188,7 @@ impl Spans<'_> {
     }
 }
 
-/// Returns where lines of some length together end that start at a place.
+/// Returns the end of the lines that start at a position and together have some length.
 fn part_end(content: &[u8], at: usize) -> usize {
     if content.len() - at <= LOOK_BYTES { content.len() } else { line_end(content, at + LOOK_BYTES - 1) }
 }
@@ -200,5 +200,5 @@ pub(super) fn line_end(content: &[u8], at: usize) -> usize {
 
 /// Unwraps the result of a matcher that cannot fail.
 pub(super) fn infallible<T>(result: Result<T, NoError>) -> T {
-    result.unwrap_or_else(|error| unreachable!("a matcher that cannot fail did: {error}"))
+    result.unwrap_or_else(|error| unreachable!("an infallible matcher failed: {error}"))
 }

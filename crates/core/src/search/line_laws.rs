@@ -149,7 +149,10 @@ fn paged(options: &GrepOptions, files: &[(VfsPathBuf, Bytes)]) -> Result<GrepRes
         }
         let page = collector.finish();
         prop_assert!(page.matches() <= options.matches_max);
-        prop_assert!(page.truncated.is_none() || page.matches() == options.matches_max, "a page that is cut is full");
+        prop_assert!(
+            page.truncated.is_none() || page.matches() == options.matches_max,
+            "a truncated page has as many matches as the limit"
+        );
         for file in page.files {
             match whole.files.last_mut().filter(|last| last.path == file.path) {
                 Some(last) => {

@@ -181,7 +181,7 @@ impl<I: Send, R: Send> Queue<I, R> {
                 resume_unwind(panic);
             }
             if matches!(state.done.front(), Some(Some(_))) {
-                let results = state.done.pop_front().flatten().expect("the first batch is done");
+                let results = state.done.pop_front().flatten().expect("the front batch was just found to be done");
                 state.due += 1;
                 drop(state);
                 if results.into_iter().try_for_each(&mut *sink).is_break() {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_items_are_shared_from_the_second_one_on() {
+    fn slow_items_are_shared_between_threads_from_the_second_item_on() {
         let threads = Mutex::new(HashSet::new());
         let two_at_once = std::sync::Barrier::new(2);
         ordered_after(

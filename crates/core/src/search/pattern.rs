@@ -248,7 +248,7 @@ fn expand(tokens: &[Token], opens: fn(&[Token]) -> bool) -> Result<Vec<Vec<Token
     Ok(expanded)
 }
 
-/// Returns whether an alternative of braces affects where segments begin and end, or whether there is one.
+/// Returns whether an alternative of braces affects how a pattern divides into segments.
 fn affects_segments(tokens: &[Token]) -> bool {
     matches!(tokens, [] | [Token::Char('.')])
         || tokens.iter().any(|token| match token {

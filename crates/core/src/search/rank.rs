@@ -51,16 +51,16 @@ impl Query {
     pub fn new(options: &SearchOptions) -> Result<Self> {
         let words = words::words_of_query(&options.query);
         if words.is_empty() {
-            let message = "the query holds no word that can be recalled (signs and words over 64 bytes are none); say what to recall in words, \
-                use grep for an exact text, or glob to list files";
+            let message = "the query has no searchable word (punctuation and words over 64 bytes do not count); \
+                describe in words what to find, use grep for an exact text, or glob to list files";
             return Err(Error::invalid_argument(message));
         }
         if words.len() > QUERY_WORDS_MAX {
-            let message = format!("the query has {} different words; name the {QUERY_WORDS_MAX} that tell most, or fewer", words.len());
+            let message = format!("the query has {} different words; keep at most the {QUERY_WORDS_MAX} most specific ones", words.len());
             return Err(Error::invalid_argument(message));
         }
         if options.offset >= SearchOptions::RANK_MAX {
-            let message = format!("the offset is past rank {}; ask for more precise words", SearchOptions::RANK_MAX);
+            let message = format!("the offset is past rank {}; use more precise words", SearchOptions::RANK_MAX);
             return Err(Error::invalid_argument(message));
         }
         let numbers = words.iter().cloned().enumerate().map(|(number, word)| (word, number)).collect();
@@ -242,7 +242,7 @@ pub fn nothing(options: &SearchOptions) -> Result<SearchResult> {
     Ok(ranked(&query, options, Corpus::new(query.words.len()), Vec::new()))
 }
 
-/// Scores the hits of a result by the statistics of its corpus and of the options, sorts them, and cuts them to the limit.
+/// Scores the hits of a result by the statistics of its corpus and of the options, sorts them, and truncates them at the limit.
 pub fn rank(result: &mut SearchResult, options: &SearchOptions) {
     let corpus = options.weighed_by(&result.corpus);
     result.hits.iter_mut().for_each(|hit| hit.score = score(&corpus, hit.words, &hit.frequencies));
@@ -257,7 +257,7 @@ pub fn order(hits: &mut [SearchHit]) {
 
 /// Cuts a sorted result to the offset and the limit. A result that was truncated before stays so.
 pub fn cut(result: &mut SearchResult, options: &SearchOptions) {
-    let end = if options.at_hand { SearchOptions::RANK_MAX } else { options.end() };
+    let end = options.end_of_known();
     if result.hits.len() > end || result.truncated.is_some() {
         let cursor = if end < SearchOptions::RANK_MAX { end.to_string() } else { String::new() };
         result.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor });
@@ -278,7 +278,7 @@ mod tests {
 
     /// By hand, with k1 = 1.2 and b = 0.75: ln(1 + 7.5 / 3.5) * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 8 / 10)).
     #[test]
-    fn score_equals_bm25_by_hand() {
+    fn score_equals_bm25_computed_by_hand() {
         let found = score(&corpus(10, 100, &[3]), 8, &[2]);
         assert!((found - 1.668_405).abs() < 1e-6, "{found}");
     }
@@ -314,7 +314,7 @@ mod tests {
     fn query_over_word_or_rank_limit_is_rejected() {
         let many: String = (0..1_000).map(|number| format!("w{number} ")).collect();
         let refused = Query::new(&SearchOptions::new(many)).expect_err("too many words").to_string();
-        assert!(refused.contains("1000 different words; name the 64"), "{refused}");
+        assert!(refused.contains("1000 different words; keep at most the 64"), "{refused}");
         let far = SearchOptions::new("w").with_offset(usize::MAX);
         assert!(Query::new(&far).is_err());
     }

@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use unicode_normalization::UnicodeNormalization;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// How many bytes at the start of some content are indexed. `grep` finds what comes after.
+/// How many bytes at the start of some content are indexed. `grep` finds the words after it.
 pub const CONTENT_BYTES_MAX: usize = 1 << 20;
 
 /// The longest word in bytes, in normalized form. Anything longer is data, not a word.
@@ -92,7 +92,7 @@ pub fn words_of_query(query: &str) -> Vec<String> {
     let first = query.find(char::is_alphanumeric).unwrap_or(0);
     each(query, |range, word| {
         let written = &query[range.clone()];
-        // The first word is capitalized whatever it means.
+        // The first word of a sentence is always capitalized.
         let is_filler = FILLER_WORDS.contains(written) || (range.start <= first && FILLER_WORDS.contains(&*written.to_lowercase()));
         if is_filler { fillers.push(word) } else { words.push(word) }
     });
@@ -146,7 +146,7 @@ fn is_kept(compared: &str) -> bool {
 
 /// Calls `taken` with the position of everything in a text that may be a word.
 fn each_written(text: &str, mut taken: impl FnMut(Range<usize>)) {
-    // The previous character without spaces around it. Together with the next one it makes a pair.
+    // The previous character of a script written without spaces. Together with the next one it makes a pair.
     let mut neighbour: Option<Range<usize>> = None;
     let mut passed = 0;
     for (start, word) in text.unicode_word_indices() {
@@ -269,7 +269,7 @@ mod tests {
     fn words(text: &str) -> Vec<String> {
         let mut words = Vec::new();
         each(text, |range, word| {
-            assert!(text.get(range).is_some(), "a word of {text:?} stands somewhere else");
+            assert!(text.get(range).is_some(), "a word of {text:?} has a wrong range");
             words.push(word.to_owned());
         });
         words
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_count_whole_and_in_parts() {
+    fn identifier_is_indexed_whole_and_in_parts() {
         let table: [(&str, &[&str]); 11] = [
             ("Base64Encoder", &["base64encoder", "base64", "encod"]),
             ("OAuth2Token", &["oauth2token", "o", "auth2", "token"]),

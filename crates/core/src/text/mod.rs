@@ -276,8 +276,8 @@ mod tests {
         let (bytes, window) = lines(3, 5).expect("just the end");
         assert_eq!((bytes.len(), window.first_line()), (0, None));
         assert_eq!(lines(4, 1).expect_err("past the end").kind(), ErrorKind::InvalidArgument);
-        assert_eq!(lines(0, 0).expect("no line asked").1.next_offset(), Some(0));
-        let (bytes, window) = cut(&content, &ReadOptions::lines(0, 9).with_bytes_max(5)).expect("cut by size");
+        assert_eq!(lines(0, 0).expect("a window without lines").1.next_offset(), Some(0));
+        let (bytes, window) = cut(&content, &ReadOptions::lines(0, 9).with_bytes_max(5)).expect("the content is truncated by its size");
         assert_eq!((&bytes[..], window.and_then(|window| window.next_offset())), (&b"one\n"[..], Some(1)));
     }
 

@@ -1,13 +1,13 @@
-//! Passes over contents of any size, as work that ends when nobody waits for it ([`work::advance`]).
+//! Scans of contents of any size, which end when nobody waits for them any more ([`work::advance`]).
 
 use crate::work::{self, LOOK_BYTES};
 use memchr::memchr_iter;
 use memchr::memmem::Finder;
 
-/// Finds the first place of a text, part by part.
+/// Finds the first occurrence of a text, part by part.
 pub fn find(finder: &Finder<'_>, content: &[u8]) -> Option<usize> {
     let overlap = finder.needle().len().saturating_sub(1);
-    // A part is no shorter than the text, so that parts that overlap by it are gone over twice at most.
+    // A part is no shorter than the text, so overlapping parts scan each byte at most twice.
     let part = LOOK_BYTES.max(overlap);
     let mut start = 0;
     loop {
@@ -21,8 +21,8 @@ pub fn find(finder: &Finder<'_>, content: &[u8]) -> Option<usize> {
     }
 }
 
-/// Finds the places of a text from the left, overlapping ones included, as their ends: one pass, whatever repeats (Knuth, Morris,
-/// Pratt). Where `keep` takes a place, those that overlap it are passed over.
+/// Finds the ends of all occurrences of a text from the left, including overlapping ones, in one pass for any repetition (Knuth, Morris,
+/// Pratt). Occurrences that overlap one accepted by `keep` are skipped.
 pub(crate) fn ends<'c>(content: &'c [u8], text: &'c [u8], keep: impl Fn(usize) -> bool + 'c) -> impl Iterator<Item = usize> + 'c {
     let borders = borders(text);
     let (mut matched, mut at) = (0_usize, 0);
@@ -46,7 +46,7 @@ pub(crate) fn ends<'c>(content: &'c [u8], text: &'c [u8], keep: impl Fn(usize) -
     })
 }
 
-/// Returns for each start of a text the length of the longest proper one that it also ends with.
+/// Returns for each prefix of a text the length of its longest proper prefix that is also its suffix.
 fn borders(text: &[u8]) -> Vec<u32> {
     let mut borders = vec![0_u32; text.len()];
     let mut length = 0;
@@ -61,7 +61,7 @@ fn borders(text: &[u8]) -> Vec<u32> {
     borders
 }
 
-/// Appends a part of a content.
+/// Appends a part of the content.
 pub fn push(to: &mut Vec<u8>, part: &[u8]) {
     for part in part.chunks(LOOK_BYTES) {
         work::advance(part.len());
@@ -78,7 +78,7 @@ pub fn count_ends(content: &[u8]) -> usize {
     content.chunks(LOOK_BYTES).map(count).sum()
 }
 
-/// Returns where the line after `lines` lines starts; none when the content has fewer ends of lines.
+/// Returns the start of the line after `lines` lines; `None` if the content has fewer line endings.
 pub fn after_lines(content: &[u8], lines: usize) -> Option<usize> {
     let (mut left, mut start) = (lines, 0);
     if left == 0 {
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ends_are_those_of_all_places_where_none_is_kept(content in "[ab]{0,30}", text in "[ab]{1,4}") {
+        fn rejected_occurrences_may_overlap_and_accepted_ones_do_not(content in "[ab]{0,30}", text in "[ab]{1,4}") {
             let (content, text) = (content.as_bytes(), text.as_bytes());
             let wanted: Vec<usize> = (text.len()..=content.len()).filter(|end| content[..*end].ends_with(text)).collect();
             let seen = std::cell::RefCell::new(Vec::new());

@@ -1,7 +1,7 @@
 //! A batch of changes as JSON data.
 
 use crate::error::{Error, Result};
-use crate::ops::{Change, Changed, Edit, Version, WriteMode};
+use crate::ops::{ApplyOptions, Change, Changed, Edit, Version, WriteMode};
 use crate::path::VfsPathBuf;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -19,12 +19,16 @@ pub struct ApplyRequest {
     /// Accepts a partial result if the batch spans several mounts. Default false.
     #[serde(default)]
     pub allow_partial: bool,
+    /// Refuses with `permission_denied` to follow host links in the paths. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_links: bool,
 }
 
 impl ApplyRequest {
     /// Creates a request for changes.
-    pub fn new(changes: &[Change], allow_partial: bool) -> Self {
-        Self { changes: changes.iter().map(ChangeRecord::from).collect(), allow_partial }
+    pub fn new(changes: &[Change], options: &ApplyOptions) -> Self {
+        let changes = changes.iter().map(ChangeRecord::from).collect();
+        Self { changes, allow_partial: options.allow_partial, refuse_links: options.refuse_links }
     }
 }
 
@@ -232,10 +236,11 @@ mod tests {
             Change::Rename { from: path("/a"), to: path("/b"), overwrite: true },
             Change::Copy { from: path("/a"), to: path("/b"), overwrite: false },
         ];
-        let bytes = serde_json::to_vec(&ApplyRequest::new(&changes, true)).expect("plain data");
+        let bytes = serde_json::to_vec(&ApplyRequest::new(&changes, &ApplyOptions::new().with_allow_partial(true).with_refuse_links(true)))
+            .expect("plain data");
         let request: ApplyRequest = serde_json::from_slice(&bytes).expect("its own words");
         let back = request.changes.into_iter().map(ChangeRecord::into_change).collect::<Result<Vec<_>>>().expect("legal");
-        assert_eq!((back.as_slice(), request.allow_partial), (&changes[..], true));
+        assert_eq!((back.as_slice(), request.allow_partial, request.refuse_links), (&changes[..], true, true));
     }
 
     #[test]

@@ -23,6 +23,15 @@ pub const PREFIX: &str = "/v1";
 /// The request header that names the thread.
 pub const THREAD_HEADER: &str = "treehold-thread";
 
+/// The request header that names the tenant whose sessions a request is about: UTF-8, percent-encoded.
+pub const TENANT_HEADER: &str = "treehold-tenant";
+
+/// The request header that names the user whose sessions a request is about: UTF-8, percent-encoded.
+pub const USER_HEADER: &str = "treehold-user";
+
+/// The request header that names the claim under which an orchestration is written.
+pub const CLAIM_HEADER: &str = "treehold-claim";
+
 /// The request header that names the actor, recorded in the history of changes.
 pub const ACTOR_HEADER: &str = "treehold-actor";
 

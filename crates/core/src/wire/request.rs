@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::ops::{
-    Capabilities, CaseMode, Encoding, GlobOptions, GrepOptions, GrepOutput, LsOptions, OnFailure, ReadOptions, ReadRange, SearchOptions,
-    SearchScope,
+    Capabilities, CaseMode, Encoding, GlobOptions, GrepOptions, GrepOutput, LsOptions, OnFailure, ReadOptions, ReadRange, SearchMerge,
+    SearchOptions, SearchScope, StatOptions,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use jiff::Timestamp;
@@ -33,12 +33,15 @@ pub struct ReadRequest {
     /// The most bytes to return. A larger result fails with `too_large`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
+    /// Refuses with `permission_denied` to follow host links in the path. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_links: bool,
 }
 
 impl ReadRequest {
     /// Creates a request from options.
     pub fn new(options: &ReadOptions) -> Self {
-        let mut request = Self { bytes_max: Some(options.bytes_max), ..Self::default() };
+        let mut request = Self { bytes_max: Some(options.bytes_max), refuse_links: options.refuse_links, ..Self::default() };
         match options.range {
             ReadRange::Whole => {}
             ReadRange::Lines { offset, limit } => (request.offset, request.limit) = (Some(offset), Some(limit)),
@@ -55,7 +58,7 @@ impl ReadRequest {
         let lines = self.offset.is_some() || self.limit.is_some();
         let bytes = self.byte_offset.is_some() || self.byte_limit.is_some();
         let mut options = match (lines, bytes) {
-            (true, true) => return Err(Error::invalid_argument("a read is of lines or of bytes; leave one of them out")),
+            (true, true) => return Err(Error::invalid_argument("a read takes either lines or bytes; leave one of them out")),
             (true, false) => ReadOptions::lines(self.offset.unwrap_or(0), self.limit.unwrap_or(usize::MAX)),
             (false, true) => ReadOptions::bytes(self.byte_offset.unwrap_or(0), self.byte_limit.unwrap_or(u64::MAX)),
             (false, false) => ReadOptions::new(),
@@ -63,7 +66,7 @@ impl ReadRequest {
         if let Some(bytes_max) = self.bytes_max {
             options = options.with_bytes_max(bytes_max);
         }
-        Ok(options)
+        Ok(options.with_refuse_links(self.refuse_links))
     }
 }
 
@@ -75,12 +78,20 @@ pub struct StatRequest {
     /// The path. Default `/`.
     #[serde(default = "root")]
     pub path: VfsPathBuf,
+    /// Refuses with `permission_denied` to follow host links in the path. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_links: bool,
 }
 
 impl StatRequest {
-    /// Asks for a path.
-    pub fn new(path: impl Into<VfsPathBuf>) -> Self {
-        Self { path: path.into() }
+    /// Creates a request from options.
+    pub fn new(path: &VfsPath, options: &StatOptions) -> Self {
+        Self { path: path.to_owned(), refuse_links: options.refuse_links }
+    }
+
+    /// Converts the request to options.
+    pub fn options(&self) -> StatOptions {
+        StatOptions::new().with_refuse_links(self.refuse_links)
     }
 }
 
@@ -99,6 +110,9 @@ pub struct LsRequest {
     pub cursor: Option<String>,
     /// Reports what cannot be listed and continues instead of failing. Default false.
     pub partial: bool,
+    /// Refuses with `permission_denied` to follow host links in the path. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_links: bool,
 }
 
 impl Default for LsRequest {
@@ -110,7 +124,13 @@ impl Default for LsRequest {
 impl LsRequest {
     /// Creates a request from options.
     pub fn new(path: &VfsPath, options: &LsOptions) -> Self {
-        Self { path: path.to_owned(), limit: options.limit, cursor: options.start_after.clone(), partial: is_partial(options.on_failure) }
+        Self {
+            path: path.to_owned(),
+            limit: options.limit,
+            cursor: options.start_after.clone(),
+            partial: is_partial(options.on_failure),
+            refuse_links: options.refuse_links,
+        }
     }
 
     /// Converts the request to options.
@@ -118,7 +138,10 @@ impl LsRequest {
     /// # Errors
     /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a limit out of bounds.
     pub fn options(self) -> Result<LsOptions> {
-        let mut options = LsOptions::new().with_limit(checked(self.limit)?).with_on_failure(on_failure(self.partial));
+        let mut options = LsOptions::new()
+            .with_limit(checked(self.limit)?)
+            .with_on_failure(on_failure(self.partial))
+            .with_refuse_links(self.refuse_links);
         options.start_after = self.cursor;
         Ok(options)
     }
@@ -152,7 +175,7 @@ impl TreeRequest {
     /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a depth or limit out of bounds.
     pub fn checked(self) -> Result<Self> {
         if self.depth == 0 || self.depth > 1_000 {
-            return Err(Error::invalid_argument(format!("a depth of {} is not from 1 to 1000", self.depth)));
+            return Err(Error::invalid_argument(format!("the depth {} is not between 1 and 1000", self.depth)));
         }
         checked(self.limit)?;
         Ok(self)
@@ -197,6 +220,9 @@ pub struct GlobRequest {
     /// Subtrees to skip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prune: Vec<VfsPathBuf>,
+    /// Refuses with `permission_denied` to follow host links in the path. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_links: bool,
 }
 
 impl GlobRequest {
@@ -214,6 +240,7 @@ impl GlobRequest {
             partial: is_partial(options.scope.on_failure),
             base: options.scope.base.clone(),
             prune: options.scope.prune.clone(),
+            refuse_links: options.scope.refuse_links,
         }
     }
 
@@ -227,7 +254,7 @@ impl GlobRequest {
             .with_directories(self.directories)
             .with_limit(checked(self.limit)?);
         options.start_after = self.cursor;
-        options.scope = scope(self.hidden, self.ignored, self.partial, self.base, self.prune);
+        options.scope = scope(self.hidden, self.ignored, self.partial, self.base, self.prune, self.refuse_links);
         Ok(options)
     }
 }
@@ -312,6 +339,9 @@ pub struct GrepRequest {
     /// Subtrees to skip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prune: Vec<VfsPathBuf>,
+    /// Refuses with `permission_denied` to follow host links in the path. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_links: bool,
 }
 
 impl GrepRequest {
@@ -343,6 +373,7 @@ impl GrepRequest {
             partial: is_partial(options.scope.on_failure),
             base: options.scope.base.clone(),
             prune: options.scope.prune.clone(),
+            refuse_links: options.scope.refuse_links,
         }
     }
 
@@ -370,7 +401,7 @@ impl GrepRequest {
         options.matches_max = checked(self.limit)?;
         options.file_matches_max = self.file_limit;
         options.start_after = self.cursor.map(|cursor| cursor.parse()).transpose()?;
-        options.scope = scope(self.hidden, self.ignored, self.partial, self.base, self.prune);
+        options.scope = scope(self.hidden, self.ignored, self.partial, self.base, self.prune, self.refuse_links);
         Ok(options)
     }
 }
@@ -408,13 +439,9 @@ pub struct SearchRequest {
     #[serde(default = "snippets")]
     #[schemars(range(max = 100))]
     pub snippets_max: usize,
-    /// Statistics over files elsewhere to rank these among, for a tree mounted in another.
+    /// For a caller that ranks several trees together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub among: Option<crate::ops::Corpus>,
-    /// Returns hits beyond the limit too, up to rank 10,000, if that takes no more reading, for a caller
-    /// that ranks several trees together. Default false.
-    #[serde(default)]
-    pub at_hand: bool,
+    pub merge: Option<SearchMerge>,
     /// Includes names that start with a dot. Default false.
     #[serde(default)]
     pub hidden: bool,
@@ -430,6 +457,9 @@ pub struct SearchRequest {
     /// Subtrees to skip.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prune: Vec<VfsPathBuf>,
+    /// Refuses with `permission_denied` to follow host links in the path. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refuse_links: bool,
 }
 
 impl SearchRequest {
@@ -445,13 +475,13 @@ impl SearchRequest {
             limit: options.limit,
             offset: options.offset,
             snippets_max: options.snippets_max,
-            among: options.among.clone(),
-            at_hand: options.at_hand,
+            merge: options.merge.clone(),
             hidden: options.scope.hidden,
             ignored: options.scope.ignored,
             partial: is_partial(options.scope.on_failure),
             base: options.scope.base.clone(),
             prune: options.scope.prune.clone(),
+            refuse_links: options.scope.refuse_links,
         }
     }
 
@@ -468,9 +498,8 @@ impl SearchRequest {
         options.exclude = self.exclude;
         options.modified_since = self.modified_since;
         options.modified_before = self.modified_before;
-        options.among = self.among;
-        options.at_hand = self.at_hand;
-        options.scope = scope(self.hidden, self.ignored, self.partial, self.base, self.prune);
+        options.merge = self.merge;
+        options.scope = scope(self.hidden, self.ignored, self.partial, self.base, self.prune, self.refuse_links);
         Ok(options)
     }
 }
@@ -513,7 +542,7 @@ fn snippets() -> usize {
 fn checked(limit: usize) -> Result<usize> {
     if limit == 0 || limit > LIMIT_MAX {
         return Err(Error::invalid_argument(format!(
-            "a limit of {limit} is not from 1 to {LIMIT_MAX}; use a smaller limit and continue with the cursor"
+            "the limit {limit} is not between 1 and {LIMIT_MAX}; use a smaller limit and continue with the cursor"
         )));
     }
     Ok(limit)
@@ -527,8 +556,8 @@ fn on_failure(partial: bool) -> OnFailure {
     if partial { OnFailure::Partial } else { OnFailure::Fail }
 }
 
-fn scope(hidden: bool, ignored: bool, partial: bool, base: VfsPathBuf, prune: Vec<VfsPathBuf>) -> SearchScope {
-    SearchScope { hidden, ignored, on_failure: on_failure(partial), base, prune, ..SearchScope::default() }
+fn scope(hidden: bool, ignored: bool, partial: bool, base: VfsPathBuf, prune: Vec<VfsPathBuf>, refuse_links: bool) -> SearchScope {
+    SearchScope { hidden, ignored, on_failure: on_failure(partial), base, prune, refuse_links, ..SearchScope::default() }
 }
 
 #[cfg(test)]
@@ -552,27 +581,33 @@ mod tests {
         grep.start_after = Some(GrepCursor { path: path("/a:b"), line: GrepCursor::END });
         grep.scope.base = path("/m");
         grep.scope.prune = vec![path("/x")];
+        grep.scope.refuse_links = true;
         assert_eq!(again(&GrepRequest::new(&path("/d"), &grep)).options().expect("legal"), grep);
         let mut glob = GlobOptions::new("**/*.md").with_limit(3).with_directories(true).with_start_after(path("/a")).with_ignored(true);
         glob.scope.base = path("/m");
+        glob.scope.refuse_links = true;
         assert_eq!(again(&GlobRequest::new(&path("/d"), &glob)).options().expect("legal"), glob);
-        let ls = LsOptions::new().with_limit(3).with_start_after("a").with_on_failure(OnFailure::Partial);
+        let ls = LsOptions::new().with_limit(3).with_start_after("a").with_on_failure(OnFailure::Partial).with_refuse_links(true);
         assert_eq!(again(&LsRequest::new(&path("/d"), &ls)).options().expect("legal"), ls);
         let mut search = SearchOptions::new("words").with_limit(2).with_offset(4).with_snippets_max(1).with_exclude("*.rs");
-        search.at_hand = true;
+        search.scope.refuse_links = true;
+        search.merge = Some(SearchMerge::new(crate::ops::Corpus::new(1)).with_spare(true));
         assert_eq!(again(&SearchRequest::new(&path("/d"), &search)).options().expect("legal"), search);
-        for read in [ReadOptions::new(), ReadOptions::lines(3, 4), ReadOptions::bytes(5, 6).with_bytes_max(7)] {
+        for read in [ReadOptions::new(), ReadOptions::lines(3, 4), ReadOptions::bytes(5, 6).with_bytes_max(7).with_refuse_links(true)] {
             assert_eq!(again(&ReadRequest::new(&read)).options().expect("legal"), read);
+        }
+        for stat in [StatOptions::new(), StatOptions::new().with_refuse_links(true)] {
+            assert_eq!(again(&StatRequest::new(&path("/d"), &stat)).options(), stat);
         }
     }
 
     #[test]
     fn omitted_fields_have_defaults_of_operation() {
-        let grep: GrepRequest = serde_json::from_str(r#"{"pattern": "x"}"#).expect("all else is optional");
+        let grep: GrepRequest = serde_json::from_str(r#"{"pattern": "x"}"#).expect("all other fields are optional");
         assert_eq!(grep.options().expect("legal"), GrepOptions::new("x"));
-        let glob: GlobRequest = serde_json::from_str(r#"{"pattern": "x"}"#).expect("all else is optional");
+        let glob: GlobRequest = serde_json::from_str(r#"{"pattern": "x"}"#).expect("all other fields are optional");
         assert_eq!(glob.options().expect("legal"), GlobOptions::new("x"));
-        let search: SearchRequest = serde_json::from_str(r#"{"query": "x"}"#).expect("all else is optional");
+        let search: SearchRequest = serde_json::from_str(r#"{"query": "x"}"#).expect("all other fields are optional");
         assert_eq!(search.options().expect("legal"), SearchOptions::new("x"));
         assert!(serde_json::from_str::<GrepRequest>(r#"{"pattern": "x", "regexp": true}"#).is_err());
         for limit in [0, LIMIT_MAX + 1] {

@@ -13,6 +13,13 @@
 //!
 //! Entry points name the owner with [`as_owner`]. Work without an owner belongs to the program itself, which decides how much it starts.
 
+mod json;
+mod size;
+mod values;
+
+pub use json::{is_large_json, to_json};
+pub use values::{JSON_VALUES_MAX, check_json_values};
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::scope::Scope;
 use crate::shared::Shared;
@@ -29,7 +36,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// The largest work in bytes that runs in place: it takes a millisecond or less.
-pub(crate) const IN_PLACE_BYTES: u64 = 128 << 10;
+pub const IN_PLACE_BYTES: u64 = 128 << 10;
 
 /// The cost of work that always moves to another thread.
 pub const LARGE: u64 = u64::MAX;
@@ -141,7 +148,7 @@ impl Stop {
 }
 
 fn given_up() -> Error {
-    Error::new(ErrorKind::Unavailable, "the call was given up before it was done")
+    Error::new(ErrorKind::Unavailable, "the call was abandoned before it finished")
 }
 
 /// The panic payload with which [`advance`] unwinds.
@@ -244,7 +251,7 @@ pub async fn run<T: Send + 'static>(cost_bytes: u64, work: impl FnOnce(&Stop) ->
         None => done.await,
         Some(until) => tokio::time::timeout_at(until, done)
             .await
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Deadline, "the work was not done in time; ask for less at once"))),
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Deadline, "the work did not finish in time; request less at once"))),
     }
 }
 
@@ -292,7 +299,7 @@ struct Pool {
 }
 
 /// A slot in the pool, freed when dropped.
-type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+type Slot = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl Pool {
     fn new(per_owner: usize) -> Self {
@@ -300,9 +307,9 @@ impl Pool {
     }
 
     /// Waits for a slot. The owner's own limit comes first, so that one owner never has more in the common queue than it may run.
-    async fn place(&self, owner: Owner) -> Result<Place> {
+    async fn place(&self, owner: Owner) -> Result<Slot> {
         let own = self.owners.lock().get_or_insert(owner, || Arc::new(Semaphore::new(self.per_owner)));
-        let closed = |error| Error::new(ErrorKind::Internal, "the pool of work was closed").with_source(error);
+        let closed = |error| Error::new(ErrorKind::Internal, "the worker pool was closed").with_source(error);
         let own = own.acquire_owned().await.map_err(closed)?;
         let all = self.all.clone().acquire_owned().await.map_err(closed)?;
         Ok((own, all))
@@ -420,7 +427,7 @@ mod tests {
         (0..cores()).for_each(|_| drop(begins.recv()));
         running.push(start("other"));
         let next = tokio::task::spawn_blocking(move || (begins.recv(), begins)).await.expect("received");
-        assert_eq!(next.0.as_deref(), Ok("other"), "it did not wait behind the work that began before");
+        assert_eq!(next.0.as_deref(), Ok("other"), "it did not wait for the earlier work");
         end.store(true, Ordering::Relaxed);
         for running in running {
             running.await.expect("joined").expect("done");
@@ -470,7 +477,7 @@ mod tests {
         assert!(MEMORY.hold(3, || true).is_none());
         let two = MEMORY.hold(2, || true).expect("free");
         drop((held, two));
-        drop(MEMORY.hold(1_000, || true).expect("all of it"));
+        drop(MEMORY.hold(1_000, || true).expect("all of the memory is free"));
         assert_eq!(*MEMORY.free.lock(), 10);
     }
 }

@@ -88,7 +88,7 @@ mod tests {
             let watch =
                 Arc::new(Watch { ends_at: 3, looks: AtomicUsize::new(0), later: AtomicUsize::new(0), step_bytes_max: AtomicUsize::new(0) });
             let stop = Stop { watch: Some(watch.clone()), ..Stop::default() };
-            assert!(stop.during(work).is_err(), "{name} went on to its end");
+            assert!(stop.during(work).is_err(), "{name} did not stop");
             assert_eq!((watch.looks(), watch.later()), (3, 0), "{name}");
             assert!(watch.step_bytes_max() <= STEP_BYTES_MAX, "{name}");
         }

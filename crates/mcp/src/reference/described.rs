@@ -17,54 +17,54 @@ pub(crate) fn tools() -> Vec<Tool> {
     let path = || json!({"type": "string"});
     let of_path = || object(json!({"path": path()}), &["path"]);
     let lines = || {
-        let head = json!({"type": "number", "description": "Only the first lines, this many"});
-        let tail = json!({"type": "number", "description": "Only the last lines, this many"});
+        let head = json!({"type": "number", "description": "Return only this many lines from the start"});
+        let tail = json!({"type": "number", "description": "Return only this many lines from the end"});
         object(json!({"path": path(), "tail": tail, "head": head}), &["path"])
     };
     let patterns = || json!({"type": "array", "items": {"type": "string"}, "default": []});
     let edit = json!({
         "type": "object",
         "properties": {
-            "oldText": {"type": "string", "description": "The lines to replace; the first place that holds them is changed"},
-            "newText": {"type": "string", "description": "What stands there then"},
+            "oldText": {"type": "string", "description": "The lines to replace; only the first occurrence is changed"},
+            "newText": {"type": "string", "description": "The replacement lines"},
         },
         "required": ["oldText", "newText"],
     });
-    let sort = json!({"type": "string", "enum": ["name", "size"], "default": "name", "description": "What the list is sorted by"});
+    let sort = json!({"type": "string", "enum": ["name", "size"], "default": "name", "description": "The sort order of the list"});
     let many = json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "The files to read, at least one"});
     vec![
         tool(
             "read_file",
             "Read File (Deprecated)",
-            "Reads a text file. Kept for older prompts: read_text_file does the same.",
+            "Reads a text file. Kept for older prompts; use read_text_file instead.",
             lines(),
             Reads,
         ),
-        tool("read_text_file", "Read Text File", "Reads a text file, whole, or its first (head) or last (tail) lines.", lines(), Reads),
+        tool("read_text_file", "Read Text File", "Reads a text file: all of it, or its first (head) or last (tail) lines.", lines(), Reads),
         media(of_path()),
         tool(
             "read_multiple_files",
             "Read Multiple Files",
-            "Reads several text files; each is answered with its path, and one that cannot be read with the reason.",
+            "Reads several text files. Returns each with its path, and the reason for each that cannot be read.",
             object(json!({"paths": many}), &["paths"]),
             Reads,
         ),
         tool(
             "write_file",
             "Write File",
-            "Writes a whole text file; what was there is replaced.",
+            "Writes a text file, replacing existing content.",
             object(json!({"path": path(), "content": {"type": "string"}}), &["path", "content"]),
             Writes { idempotent: true, destructive: true },
         ),
         tool(
             "edit_file",
             "Edit File",
-            "Replaces lines of a text file and answers with the difference; with dryRun nothing is written.",
+            "Replaces lines of a text file and returns the difference; with dryRun, nothing is written.",
             object(
                 json!({
                     "path": path(),
                     "edits": {"type": "array", "items": edit},
-                    "dryRun": {"type": "boolean", "default": false, "description": "Shows the difference and writes nothing"},
+                    "dryRun": {"type": "boolean", "default": false, "description": "Return the difference without writing anything"},
                 }),
                 &["path", "edits"],
             ),
@@ -73,11 +73,11 @@ pub(crate) fn tools() -> Vec<Tool> {
         tool(
             "create_directory",
             "Create Directory",
-            "Makes a directory with its parents; one that exists is no error.",
+            "Creates a directory and its parents; an existing directory is not an error.",
             of_path(),
             Writes { idempotent: true, destructive: false },
         ),
-        tool("list_directory", "List Directory", "Lists a directory; each name stands after [FILE] or [DIR].", of_path(), Reads),
+        tool("list_directory", "List Directory", "Lists a directory; each name follows [FILE] or [DIR].", of_path(), Reads),
         tool(
             "list_directory_with_sizes",
             "List Directory with Sizes",
@@ -88,7 +88,7 @@ pub(crate) fn tools() -> Vec<Tool> {
         tool(
             "directory_tree",
             "Directory Tree",
-            "Shows all that lies beneath a directory, as JSON of name, type and children.",
+            "Returns everything beneath a directory as JSON with name, type and children.",
             object(json!({"path": path(), "excludePatterns": patterns()}), &["path"]),
             Reads,
         ),
@@ -106,11 +106,11 @@ pub(crate) fn tools() -> Vec<Tool> {
             object(json!({"path": path(), "pattern": {"type": "string"}, "excludePatterns": patterns()}), &["path", "pattern"]),
             Reads,
         ),
-        tool("get_file_info", "Get File Info", "Tells the size, times, kind and permissions of a file or directory.", of_path(), Reads),
+        tool("get_file_info", "Get File Info", "Returns the size, times, kind and permissions of a file or directory.", of_path(), Reads),
         tool(
             "list_allowed_directories",
             "List Allowed Directories",
-            "Names the directories that these tools reach.",
+            "Lists the directories that these tools can access.",
             json!({"type": "object", "properties": {}}),
             Reads,
         ),
@@ -148,7 +148,7 @@ fn media(input: Value) -> Tool {
     let resource = closed(json!({"uri": {"type": "string"}, "mimeType": {"type": "string"}, "blob": {"type": "string"}}), &["uri", "blob"]);
     let other = closed(json!({"type": {"type": "string", "const": "resource"}, "resource": resource}), &["type", "resource"]);
     let content = json!({"type": "array", "items": {"anyOf": [bytes, other]}});
-    let description = "Reads an image or audio file as such, and any other file as a resource of bytes.";
+    let description = "Reads an image or audio file, and any other file as a binary resource.";
     tool("read_media_file", "Read Media File", description, input, Hints::Reads)
         .with_raw_output_schema(schema(closed(json!({"content": content}), &["content"])))
 }

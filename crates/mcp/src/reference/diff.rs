@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(hunks_of(&numbered(99), &numbered(15)), "@@ -12,9 +12,8 @@\n 11\n 12\n 13\n 14\n-15\n 16\n 17\n 18\n 19\n");
     }
 
-    /// This took more than a minute, and time grew with the square of the number of lines.
+    /// Regression: this took more than a minute, and the time grew with the square of the number of lines.
     #[test]
     fn unrelated_texts_are_shown_as_removed_and_added() {
         let text = |name: &str| (0..60_000).map(|number| format!("{name} {number}\n")).collect::<String>();

@@ -5,6 +5,7 @@ use super::paths::Allowed;
 use super::read::{content, decoded};
 use super::{Answer, Refused, diff, write};
 use serde_json::Value;
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::ErrorKind;
 use treehold_core::ops::{Change, Edit, ReadOptions, Version, WriteMode};
 use treehold_core::path::VfsPath;
@@ -13,12 +14,9 @@ use treehold_core::text::{self, EDIT_WORK_BYTES_MAX};
 use treehold_core::work;
 use treehold_tree::backend::{Backend, BackendExt};
 
-/// How often an edit is retried after a concurrent write.
-const ATTEMPTS_MAX: u32 = 100;
-
 pub(super) async fn file(tree: &dyn Backend, allowed: &Allowed, arguments: &Arguments) -> Answer {
     let path = allowed.path(tree, arguments.text("path")).await?;
-    let mut attempts = 0;
+    let mut races = LostRaces::new();
     loop {
         // Read the version first, so that the write conflicts with any writer between the two reads.
         let version = version(tree, &path).await;
@@ -39,8 +37,11 @@ pub(super) async fn file(tree: &dyn Backend, allowed: &Allowed, arguments: &Argu
         match tree.apply_one(Change::Write { path: path.clone(), content: after.into(), mode }).await {
             Ok(_) => return Ok(vec![super::text(shown)]),
             // There was another writer between the read and the write.
-            Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => attempts += 1,
-            Err(error) => return Err(write::refusal(&error, &path)),
+            Err(error) => {
+                if error.kind() != ErrorKind::Conflict || !races.lost().await {
+                    return Err(write::refusal(&error, &path));
+                }
+            }
         }
     }
 }
@@ -126,9 +127,9 @@ mod tests {
             edited.map(|content| String::from_utf8(content).expect("text stays text"))
         };
         assert_eq!(edit("a b a", "a", "$&").expect("there"), "$& b a");
-        assert_eq!(edit("  one  \n\ttwo\n", "one\ntwo", "1\n2").expect("by lines"), "  1\n2\n");
-        assert_eq!(edit("  f:\n    x\n", "f:\n  x", "g:\n    y").expect("by lines"), "  g:\n    y\n");
-        assert_eq!(edit("a\r\n  b\r\nc\n", "a\nb\nc", "x\ny\nz").expect("by lines"), "x\r\ny\r\nz\n");
+        assert_eq!(edit("  one  \n\ttwo\n", "one\ntwo", "1\n2").expect("the lines match"), "  1\n2\n");
+        assert_eq!(edit("  f:\n    x\n", "f:\n  x", "g:\n    y").expect("the lines match"), "  g:\n    y\n");
+        assert_eq!(edit("a\r\n  b\r\nc\n", "a\nb\nc", "x\ny\nz").expect("the lines match"), "x\r\ny\r\nz\n");
         assert_eq!(edit("x\r\nfoo\r\n", "\nfoo", "bar").expect("there"), "xbar\r\n");
         assert_eq!(edit("a", "b", "c"), Err(Refused("Could not find exact match for edit:\nb".to_owned())));
         assert_eq!(fenced("````\n"), "`````diff\n````\n`````\n\n");

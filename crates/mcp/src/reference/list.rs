@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use treehold_core::ops::{Entry, EntryKind, LsOptions, OnFailure};
+use treehold_core::ops::{Entry, EntryKind, LsOptions, OnFailure, StatOptions};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_tree::backend::Backend;
 
@@ -176,7 +176,7 @@ pub(super) async fn search_files(tree: &dyn Backend, allowed: &Allowed, argument
 
 pub(super) async fn file_info(tree: &dyn Backend, allowed: &Allowed, arguments: &Arguments) -> Answer {
     let path = allowed.path(tree, arguments.text("path")).await?;
-    let entry = tree.stat(&path).await.map_err(|error| failed(&error, "stat", &path))?;
+    let entry = tree.stat(&path, &StatOptions::new()).await.map_err(|error| failed(&error, "stat", &path))?;
     let is_directory = entry.is_directory();
     let modified = entry.modified_at.unwrap_or(Timestamp::UNIX_EPOCH);
     let created = entry.created_at.unwrap_or(modified);

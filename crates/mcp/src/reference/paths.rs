@@ -6,7 +6,7 @@
 use super::Refused;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind};
-use treehold_core::ops::{Entry, EntryKind};
+use treehold_core::ops::{Entry, EntryKind, StatOptions};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_tree::backend::Backend;
 use treehold_tree::layer::{Effect, Operations, Permissions, Rule};
@@ -48,7 +48,7 @@ impl Allowed {
     }
 
     /// Restricts the directories to some subtrees; none restrict nothing. If they do not overlap, nothing is allowed.
-    pub(super) fn shown_in(self, shown: &[VfsPathBuf]) -> Self {
+    pub(super) fn restricted_to(self, shown: &[VfsPathBuf]) -> Self {
         if shown.is_empty() {
             return self;
         }
@@ -98,7 +98,7 @@ impl Allowed {
         let path = VfsPathBuf::parse(&absolute).map_err(|invalid| Refused(invalid.to_string()))?;
         let not_a_directory = || Refused(format!("ENOTDIR: not a directory, realpath '{path}'"));
         if self.is_whole() {
-            return match tree.stat(&path).await {
+            return match tree.stat(&path, &StatOptions::new()).await {
                 Err(error) if error.kind() == ErrorKind::NotADirectory => Err(not_a_directory()),
                 // A missing path may be about to be created; the operation itself reports any other error.
                 _ => Ok(path),
@@ -140,17 +140,17 @@ pub(super) fn resolved(base: &str, text: &str) -> String {
 /// Returns a path with every link in it resolved, including the last segment. Missing segments stay as they are.
 ///
 /// # Errors
-/// `not_a_directory` beneath a file, `permission_denied` for a link that leads out of the tree or nowhere, and errors of the tree.
+/// `not_a_directory` beneath a file, `permission_denied` for a link that leads out of the tree or to nothing, and errors of the tree.
 async fn real_path(tree: &dyn Backend, path: &VfsPath) -> treehold_core::error::Result<VfsPathBuf> {
     let (mut real, mut links) = (VfsPathBuf::root(), 0);
     let mut rest: Vec<String> = path.segments().rev().map(str::to_owned).collect();
     while let Some(segment) = rest.pop() {
         let next = real.child(&segment)?;
-        match tree.stat(&next).await {
+        match tree.stat(&next, &StatOptions::new()).await {
             Ok(Entry { kind: EntryKind::Symlink, leads_to, .. }) => {
                 links += 1;
                 let Some(target) = leads_to.filter(|_| links <= LINKS_MAX) else {
-                    return Err(Error::new(ErrorKind::PermissionDenied, format!("`{next}` leads out of the tree or nowhere")).at(&next));
+                    return Err(Error::new(ErrorKind::PermissionDenied, format!("`{next}` leads out of the tree or to nothing")).at(&next));
                 };
                 // The target may be in another mount and contain links again.
                 rest.extend(target.segments().rev().map(str::to_owned));
@@ -176,7 +176,7 @@ fn is_drive(text: &str) -> bool {
 /// Returns whether the parent directory of a path exists.
 pub(super) async fn has_parent(tree: &dyn Backend, path: &VfsPath) -> bool {
     match path.parent() {
-        Some(parent) => tree.stat(parent).await.is_ok_and(|entry| entry.is_directory()),
+        Some(parent) => tree.stat(parent, &StatOptions::new()).await.is_ok_and(|entry| entry.is_directory()),
         None => true,
     }
 }

@@ -7,15 +7,20 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use treehold_core::ops::ReadOptions;
+use treehold_core::ops::{ReadOptions, StatOptions};
 use treehold_core::path::VfsPath;
+use treehold_core::work;
 use treehold_tree::backend::Backend;
 
-/// The largest file that is read whole, in bytes.
+/// The most bytes that one call reads: of the largest file that is read whole, and of several files together.
 const READ_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) async fn content(tree: &dyn Backend, path: &VfsPath, call: &str) -> Result<Bytes, Refused> {
-    let options = ReadOptions::new().with_bytes_max(READ_BYTES_MAX);
+    content_within(tree, path, call, READ_BYTES_MAX).await
+}
+
+async fn content_within(tree: &dyn Backend, path: &VfsPath, call: &str, bytes_max: u64) -> Result<Bytes, Refused> {
+    let options = ReadOptions::new().with_bytes_max(bytes_max);
     tree.read(path, &options).await.map(|read| read.content).map_err(|error| failed(&error, call, path))
 }
 
@@ -24,12 +29,18 @@ pub(super) fn decoded(content: &[u8]) -> String {
     String::from_utf8_lossy(content).into_owned()
 }
 
+/// Converts content: on a blocking thread if it is long.
+async fn converted<T: Send + 'static>(content: Bytes, convert: impl FnOnce(Bytes) -> T + Send + 'static) -> Result<T, Refused> {
+    let cost = content.len() as u64;
+    work::run(cost, move |_| convert(content)).await.map_err(|error| Refused(error.message().to_owned()))
+}
+
 pub(super) async fn text_file(tree: &dyn Backend, allowed: &Allowed, arguments: &Arguments) -> Answer {
     let path = allowed.path(tree, arguments.text("path")).await?;
     // Zero counts as absent, as in JavaScript.
     let asked = |name: &str| arguments.number(name).filter(|count| *count != 0.0);
     // For a negative count the result is empty, without reading the file.
-    let nothing = async |call: &str| match tree.stat(&path).await {
+    let nothing = async |call: &str| match tree.stat(&path, &StatOptions::new()).await {
         Ok(_) => Ok(String::new()),
         Err(error) => Err(failed(&error, call, &path)),
     };
@@ -37,9 +48,9 @@ pub(super) async fn text_file(tree: &dyn Backend, allowed: &Allowed, arguments: 
         (Some(count), None) if count < 0.0 => nothing("open").await?,
         (None, Some(count)) if count < 0.0 => nothing("stat").await?,
         (Some(_), Some(_)) => return Err(Refused("Cannot specify both head and tail parameters simultaneously".to_owned())),
-        (Some(count), None) => head(&decoded(&content(tree, &path, "open").await?), count),
-        (None, Some(count)) => tail(&decoded(&content(tree, &path, "stat").await?), count),
-        (None, None) => decoded(&content(tree, &path, "open").await?),
+        (Some(count), None) => converted(content(tree, &path, "open").await?, move |content| head(&decoded(&content), count)).await?,
+        (None, Some(count)) => converted(content(tree, &path, "stat").await?, move |content| tail(&decoded(&content), count)).await?,
+        (None, None) => converted(content(tree, &path, "open").await?, |content| decoded(&content)).await?,
     };
     Ok(vec![text(shown)])
 }
@@ -60,18 +71,28 @@ fn tail(content: &str, count: f64) -> String {
 }
 
 pub(super) async fn multiple_files(tree: &dyn Backend, allowed: &Allowed, arguments: &Arguments) -> Answer {
-    let mut parts = Vec::new();
+    let (mut parts, mut bytes_left) = (Vec::new(), READ_BYTES_MAX);
     for asked in arguments.texts("paths") {
         let read = async {
             let path = allowed.path(tree, asked).await?;
-            content(tree, &path, "open").await
+            content_within(tree, &path, "open", bytes_left).await
         };
-        parts.push(match read.await {
-            Ok(content) => format!("{asked}:\n{}\n", decoded(&content)),
-            Err(Refused(message)) => format!("{asked}: Error - {message}"),
-        });
+        let read = match read.await {
+            Ok(content) => {
+                bytes_left -= content.len() as u64;
+                Ok(content)
+            }
+            Err(Refused(message)) => Err(message),
+        };
+        parts.push((asked.to_owned(), read));
     }
-    Ok(vec![text(parts.join("\n---\n"))])
+    let shown = |(asked, read): (String, Result<Bytes, String>)| match read {
+        Ok(content) => format!("{asked}:\n{}\n", decoded(&content)),
+        Err(message) => format!("{asked}: Error - {message}"),
+    };
+    let cost = READ_BYTES_MAX - bytes_left;
+    let joined = work::run(cost, move |_| parts.into_iter().map(shown).collect::<Vec<_>>().join("\n---\n")).await;
+    Ok(vec![text(joined.map_err(|error| Refused(error.message().to_owned()))?)])
 }
 
 /// The extensions that the reference server knows; anything else is a blob.
@@ -91,7 +112,7 @@ const MEDIA: [(&str, &str); 11] = [
 
 pub(super) async fn media_file(tree: &dyn Backend, allowed: &Allowed, arguments: &Arguments) -> Answer {
     let path = allowed.path(tree, arguments.text("path")).await?;
-    let data = BASE64.encode(content(tree, &path, "open").await?);
+    let data = converted(content(tree, &path, "open").await?, |content| BASE64.encode(content)).await?;
     // A leading dot does not start an extension.
     let extension = path.name().get(1..).and_then(|rest| rest.rsplit_once('.')).map(|(_, extension)| extension.to_ascii_lowercase());
     let known = extension.and_then(|extension| MEDIA.iter().find(|(known, _)| *known == extension)).map(|(_, media)| *media);

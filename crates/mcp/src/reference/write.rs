@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use super::paths::{Allowed, has_parent};
 use super::{Answer, Refused, failed, text};
 use treehold_core::error::{Error, ErrorKind};
-use treehold_core::ops::{Change, WriteMode};
+use treehold_core::ops::{Change, StatOptions, WriteMode};
 use treehold_core::path::VfsPath;
 use treehold_tree::backend::{Backend, BackendExt};
 use uuid::Uuid;
@@ -43,10 +43,10 @@ pub(super) async fn moved(tree: &dyn Backend, allowed: &Allowed, arguments: &Arg
     let (from, to) = (allowed.path(tree, source).await?, allowed.path(tree, destination).await?);
     let exists = || Refused(format!("Destination already exists: {to}"));
     let failing = |reason: &str| Refused(format!("{reason}, rename '{from}' -> '{to}'"));
-    if tree.stat(&to).await.is_ok() {
+    if tree.stat(&to, &StatOptions::new()).await.is_ok() {
         return Err(exists());
     }
-    if tree.stat(&from).await.is_err() || !has_parent(tree, &to).await {
+    if tree.stat(&from, &StatOptions::new()).await.is_err() || !has_parent(tree, &to).await {
         return Err(failing("ENOENT: no such file or directory"));
     }
     if to.starts_with(&from) {

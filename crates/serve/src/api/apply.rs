@@ -1,14 +1,13 @@
 //! Changes beyond a single file: batches, copies, moves and tool calls.
 
 use super::exchange::{Answer, Asked, json};
-use super::problem::Failed;
+use crate::problem::Failed;
 use crate::rights::Access;
 use axum::http::StatusCode;
-use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use treehold_agent::session::{Session, Target};
+use treehold_agent::session::Session;
 use treehold_agent::tools::{ToolInfo, ToolOutput, ToolSet};
 use treehold_core::error::{Error, ErrorKind};
 use treehold_core::ops::{ApplyOptions, CHANGES_MAX, Change};
@@ -18,12 +17,12 @@ use treehold_core::wire::{ApplyReply, ApplyRequest, ChangeRecord};
 pub(super) async fn apply(mut asked: Asked) -> Answer {
     let request: ApplyRequest = asked.json().await?;
     if request.changes.len() > CHANGES_MAX {
-        let message = format!("the batch has {} changes and takes at most {CHANGES_MAX}; send it in parts", request.changes.len());
+        let message = format!("the batch has {} changes and may have at most {CHANGES_MAX}; send it in parts", request.changes.len());
         return Err(Error::new(ErrorKind::TooLarge, message).without_effect().into());
     }
     let changes = request.changes.into_iter().map(ChangeRecord::into_change).collect::<Result<Vec<_>, Error>>()?;
-    let options = ApplyOptions::new().with_allow_partial(request.allow_partial);
-    json(StatusCode::OK, &ApplyReply::new(asked.apply(changes, options).await?))
+    let options = ApplyOptions::new().with_allow_partial(request.allow_partial).with_refuse_links(request.refuse_links);
+    json(StatusCode::OK, ApplyReply::new(asked.apply(changes, options).await?)).await
 }
 
 /// What to copy or move, and the destination.
@@ -41,12 +40,12 @@ pub(super) struct TransferRequest {
 
 pub(super) async fn copy(mut asked: Asked) -> Answer {
     let TransferRequest { from, to, overwrite } = asked.json().await?;
-    json(StatusCode::OK, &asked.change(Change::Copy { from, to, overwrite }).await?)
+    json(StatusCode::OK, asked.change(Change::Copy { from, to, overwrite }).await?).await
 }
 
 pub(super) async fn rename(mut asked: Asked) -> Answer {
     let TransferRequest { from, to, overwrite } = asked.json().await?;
-    json(StatusCode::OK, &asked.change(Change::Rename { from, to, overwrite }).await?)
+    json(StatusCode::OK, asked.change(Change::Rename { from, to, overwrite }).await?).await
 }
 
 /// Selects a tool set.
@@ -62,7 +61,7 @@ impl ToolQuery {
         let name = self.set.as_deref().unwrap_or("default");
         ToolSet::ALL.into_iter().find(|set| set.name() == name).ok_or_else(|| {
             let names = ToolSet::ALL.map(ToolSet::name).join(", ");
-            Error::invalid_argument(format!("there is no set of tools `{name}`; the choices are {names}"))
+            Error::invalid_argument(format!("there is no tool set `{name}`; the tool sets are {names}"))
         })
     }
 }
@@ -71,9 +70,9 @@ impl ToolQuery {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ToolRecord {
     /// The name by which it is called.
-    name: &'static str,
+    name: String,
     /// What it does and how to use it.
-    description: &'static str,
+    description: String,
     /// The JSON Schema of its arguments.
     input_schema: Value,
     /// Whether it changes nothing.
@@ -84,15 +83,16 @@ pub(super) struct ToolRecord {
 
 impl From<&ToolInfo> for ToolRecord {
     fn from(info: &ToolInfo) -> Self {
-        let ToolInfo { name, description, read_only, destructive, .. } = *info;
-        Self { name, description, input_schema: info.input_schema.clone(), read_only, destructive }
+        let ToolInfo { name, description, input_schema, read_only, destructive, .. } = info;
+        let (name, description) = (name.to_string(), description.to_string());
+        Self { name, description, input_schema: input_schema.clone(), read_only: *read_only, destructive: *destructive }
     }
 }
 
 pub(super) async fn tools(asked: Asked) -> Answer {
     let query: ToolQuery = asked.query()?;
-    let records: Vec<ToolRecord> = query.set()?.tools().iter().map(ToolRecord::from).collect();
-    json(StatusCode::OK, &records)
+    let records: Vec<ToolRecord> = asked.caller.door.threads().workspace().tools().infos(query.set()?).map(ToolRecord::from).collect();
+    json(StatusCode::OK, records).await
 }
 
 /// Calls a tool. A failed call returns status 200 with `is_error`, as elsewhere. So does a call with invalid arguments, since a model wrote
@@ -101,27 +101,24 @@ pub(super) async fn call(mut asked: Asked) -> Answer {
     let query: ToolQuery = asked.query()?;
     let name = asked.param("name").to_owned();
     let set = query.set()?;
-    if !set.tools().iter().any(|tool| tool.name == name) {
-        let error = Error::new(
-            treehold_core::error::ErrorKind::NotFound,
-            format!("there is no tool `{name}`; GET /v1/tools lists those there are"),
-        );
+    if !asked.caller.door.threads().workspace().tools().infos(set).any(|tool| tool.name == name) {
+        let error = Error::new(treehold_core::error::ErrorKind::NotFound, format!("there is no tool `{name}`; `GET /v1/tools` lists them"));
         return Err(Failed::from(error));
     }
     let arguments: Value = asked.json().await?;
     if !arguments.is_object() {
-        return Err(Error::invalid_argument("the arguments of a tool are a JSON object; send `{}` where it takes none")
+        return Err(Error::invalid_argument("the arguments of a tool must be a JSON object; send `{}` if it takes none")
             .without_effect()
             .into());
     }
-    let call = match set.decode(&name, arguments) {
+    let call = match asked.caller.door.threads().workspace().tools().decode(set, &name, arguments) {
         Ok(call) => call,
-        Err(error) => return json(StatusCode::OK, &ToolOutput::from_error(&error)),
+        Err(error) => return json(StatusCode::OK, ToolOutput::from_error(&error)).await,
     };
     if !call.info().read_only {
         asked.caller.rights.need(Access::Write)?;
     }
-    json(StatusCode::OK, &asked.caller.door.threads().call(&asked.caller.scope, call).await)
+    json(StatusCode::OK, asked.caller.door.threads().call(&asked.caller.scope, call).await).await
 }
 
 impl Asked {
@@ -144,12 +141,6 @@ impl Asked {
     /// Applies a batch of changes and saves the thread.
     pub(super) async fn apply(&self, changes: Vec<Change>, options: ApplyOptions) -> Result<Vec<treehold_core::ops::Changed>, Error> {
         self.caller.rights.need(Access::Write)?;
-        let target = Target::of_changes(&changes);
-        let changes = std::sync::Arc::new(changes);
-        let work = move |session: Session| -> BoxFuture<'static, Result<Vec<treehold_core::ops::Changed>, Error>> {
-            let (changes, options) = (changes.clone(), options.clone());
-            Box::pin(async move { session.backend().apply(&changes, &options).await })
-        };
-        self.caller.door.threads().lasting(&self.caller.scope, &target, work).await
+        self.caller.door.threads().apply(&self.caller.scope, &changes, &options).await?.into_saved()
     }
 }

@@ -78,14 +78,14 @@ impl Rooms {
     async fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
         let wanted = kib(bytes.min(self.memory_bytes_max));
         let held = self.memory.clone().acquire_many_owned(wanted).await;
-        held.map_err(|_| Error::new(ErrorKind::Unavailable, "the server stops").without_effect())
+        held.map_err(|_| Error::new(ErrorKind::Unavailable, "the server is stopping").without_effect())
     }
 
     fn too_slow(&self) -> Error {
         let Pace { timeout, bytes_per_second_min } = self.pace;
         let message = format!(
-            "the body comes too slowly: it may pause for {timeout:?} and has to bring {bytes_per_second_min} bytes each second; send it in parts by \
-             appending"
+            "the body arrives too slowly: it may pause for {timeout:?} and must average {bytes_per_second_min} bytes per second; send it \
+                in parts by appending"
         );
         Error::new(ErrorKind::Deadline, message).without_effect()
     }
@@ -121,7 +121,7 @@ impl Rooms {
                 // If the body is refused anyway, it does not matter how it ended.
                 Err(_) if is_larger => break,
                 Err(error) => {
-                    return Err(Error::invalid_argument("the body ended before it was whole").without_effect().with_source(error));
+                    return Err(Error::invalid_argument("the body ended before it was complete").without_effect().with_source(error));
                 }
             };
             size_bytes += part.len();
@@ -148,7 +148,7 @@ impl Rooms {
             }
         }
         if is_larger {
-            let message = format!("the body is over {limit} bytes, the most that is taken here; send it in parts by appending");
+            let message = format!("the body is over {limit} bytes, the most accepted here; send it in parts by appending");
             return Err(Error::new(ErrorKind::TooLarge, message).without_effect());
         }
         digest.check()?;
@@ -206,7 +206,7 @@ impl Digested {
     fn check(self) -> Result<()> {
         match self.given {
             Some(given) if given != encoded(&self.hasher.finalize()) => {
-                Err(Error::invalid_argument("the content is not that of the header `Content-Digest`; send it again").without_effect())
+                Err(Error::invalid_argument("the content does not match the header `Content-Digest`; send it again").without_effect())
             }
             _ => Ok(()),
         }
@@ -215,7 +215,7 @@ impl Digested {
 
 /// Returns the digest of some content as a header value.
 pub(super) fn digest(content: &[u8]) -> HeaderValue {
-    HeaderValue::from_str(&encoded(&Sha256::digest(content))).expect("Base64 is visible")
+    HeaderValue::from_str(&encoded(&Sha256::digest(content))).expect("Base64 is visible ASCII")
 }
 
 fn encoded(hash: &[u8]) -> String {

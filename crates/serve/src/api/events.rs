@@ -8,8 +8,8 @@
 use super::exchange::{Answer, Asked, json};
 use crate::caller::Caller;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::IntoResponse;
 use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
 use futures::Stream;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -26,10 +26,10 @@ use treehold_core::shares::{Share, User};
 use treehold_core::wire::THREAD_HEADER;
 
 /// The header with the id of the last event that the client saw.
-const LAST_EVENT_ID: &str = "last-event-id";
+pub(super) const LAST_EVENT_ID: &str = "last-event-id";
 
 /// After how long without an event the stream sends its position.
-const BEAT: Duration = Duration::from_secs(15);
+pub(super) const BEAT: Duration = Duration::from_secs(15);
 
 /// The assumed clock skew between servers.
 const CLOCKS_APART: Duration = Duration::from_secs(60);
@@ -70,11 +70,11 @@ pub(super) async fn timeline(asked: Asked) -> Answer {
     let query: TimelineQuery = asked.query()?;
     let limit = query.limit.unwrap_or(100);
     if limit == 0 || limit > PAGE_MAX {
-        return Err(Error::invalid_argument(format!("`limit` is 1 to {PAGE_MAX}")).into());
+        return Err(Error::invalid_argument(format!("`limit` must be between 1 and {PAGE_MAX}")).into());
     }
     let (feed, view) = view(&asked, query.prefix, query.thread)?;
     let page: FeedPage = feed.before(&view, query.before, query.since, limit).await?;
-    json(StatusCode::OK, &page)
+    json(StatusCode::OK, page).await
 }
 
 /// Streams events as they occur.
@@ -85,7 +85,7 @@ pub(super) async fn events(asked: Asked) -> Answer {
         None => query.after.clone(),
     };
     let (feed, view) = view(&asked, query.prefix, query.thread)?;
-    let place = Place::take(&asked)?;
+    let place = StreamSlot::take(&asked)?;
     let newest = feed.position().await?;
     let (from, is_reset) = match given.map(|id| EventId::parse(&id)).transpose()? {
         None => (EventId::now(newest), false),
@@ -98,17 +98,31 @@ pub(super) async fn events(asked: Asked) -> Answer {
     let stopping = asked.api.stopping.subscribe();
     let (caller, headers) = (asked.caller.clone(), asked.head.headers.clone());
     let stream = stream(Following { tail, opening: Some(opening), at: from.at, stopping, caller, headers, _place: place });
+    Ok(sse(stream))
+}
+
+/// Responds with a stream of events.
+pub(super) fn sse(stream: impl Stream<Item = Result<Event, Infallible>> + Send + 'static) -> Response {
     let mut response = Sse::new(stream).into_response();
     // Proxies must not buffer events.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    response
+}
+
+/// Returns whether the token of a stream is still valid for its caller.
+pub(super) async fn is_allowed(caller: &Caller, headers: &HeaderMap) -> bool {
+    caller.is_still(headers).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "closing a stream of events because its token cannot be checked");
+        false
+    })
 }
 
 /// Returns the feed and the caller's view of it.
 fn view(asked: &Asked, prefix: Option<VfsPathBuf>, thread: Option<String>) -> Result<(Arc<Feed>, FeedView)> {
     let (workspace, rights) = (&asked.caller.door.workspace, &asked.caller.rights);
-    let feed = workspace.feed().cloned().ok_or_else(|| Error::unsupported("this server keeps no events; set `[events] save = true`"))?;
+    let feed =
+        workspace.feed().cloned().ok_or_else(|| Error::unsupported("this server does not save events; set `[events] save = true`"))?;
     let view = workspace.feed_view(&asked.caller.scope)?;
     let mut view = view.with_roots(rights.paths.iter().cloned()).with_known_threads(rights.threads.iter().cloned());
     if let Some(prefix) = prefix {
@@ -133,7 +147,7 @@ struct Following {
     stopping: watch::Receiver<bool>,
     caller: Caller,
     headers: HeaderMap,
-    _place: Place,
+    _place: StreamSlot,
 }
 
 impl Following {
@@ -147,26 +161,18 @@ impl Following {
         }
         EventId { position, at: self.at }.to_string()
     }
-
-    /// Returns whether the token is still valid for this caller.
-    async fn is_allowed(&self) -> bool {
-        self.caller.is_still(&self.headers).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a stream of events ends, as nobody can say whether its token still holds");
-            false
-        })
-    }
 }
 
-/// A place among the open streams. Each user has a limited share, so that no user can exclude all others.
-struct Place {
+/// A slot among the open streams. Each user has a limited share, so that no user can exclude all others.
+pub(super) struct StreamSlot {
     _share: Share<User>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Place {
-    fn take(asked: &Asked) -> Result<Self> {
+impl StreamSlot {
+    pub(super) fn take(asked: &Asked) -> Result<Self> {
         let busy = |whose: &str| {
-            let message = format!("as many streams of {whose} are open as there may be; close one, or try again later");
+            let message = format!("{whose} has as many open streams as allowed; close one, or try again later");
             Error::new(ErrorKind::Unavailable, message).without_effect()
         };
         let permit = asked.api.streams.clone().try_acquire_owned().map_err(|_| busy("this server"))?;
@@ -187,7 +193,7 @@ fn stream(following: Following) -> impl Stream<Item = Result<Event, Infallible>>
             () = tokio::time::sleep(BEAT) => None,
             _ = stopping.wait_for(|is_stopping| *is_stopping) => return None,
         };
-        if !following.is_allowed().await {
+        if !is_allowed(&following.caller, &following.headers).await {
             return None;
         }
         let event = match found {
@@ -202,7 +208,7 @@ fn stream(following: Following) -> impl Stream<Item = Result<Event, Infallible>>
             }
             Some(Err(error)) => {
                 // The client reconnects and resumes.
-                tracing::warn!(%error, "a stream of events ends, as the store fails");
+                tracing::warn!(%error, "closing a stream of events because the store fails");
                 return None;
             }
             None => {
@@ -257,7 +263,7 @@ impl std::fmt::Display for EventId {
 }
 
 fn no_id() -> Error {
-    Error::invalid_argument("`Last-Event-ID` is no id of an event of this server; leave it out, and look at everything again")
+    Error::invalid_argument("`Last-Event-ID` is not the id of an event of this server; leave it out, and read everything again")
 }
 
 #[cfg(test)]

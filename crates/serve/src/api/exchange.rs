@@ -2,8 +2,8 @@
 
 use super::Api;
 use super::body::Received;
-use super::problem::Failed;
 use crate::caller::Caller;
+use crate::problem::Failed;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::error::{Error, Result};
 use treehold_core::path::{self, InvalidPath, VfsPathBuf};
 use treehold_core::work;
 
@@ -77,8 +77,11 @@ impl Asked {
         let body = self.body().await?;
         let body = if body.is_empty() { Bytes::from_static(b"{}") } else { body };
         // A body of small elements costs many times more work to parse than its size suggests.
-        let read = work::run(body.len() as u64, move |_| path::reading(|| serde_json::from_slice(&body))).await?;
-        read.map_err(|(error, invalid)| unusable("body", error, invalid))
+        let read = work::run(body.len() as u64, move |_| {
+            work::check_json_values(&body)?;
+            Ok::<_, Error>(path::reading(|| serde_json::from_slice(&body)))
+        });
+        read.await??.map_err(|(error, invalid)| unusable("body", error, invalid))
     }
 
     /// Parses the arguments: the query of a GET or HEAD, otherwise the body.
@@ -99,10 +102,9 @@ fn unusable(what: &str, error: impl std::error::Error + Send + Sync + 'static, i
     }
 }
 
-/// Responds with JSON.
-pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
-    let body = serde_json::to_vec(value)
-        .map_err(|error| Error::new(ErrorKind::Internal, "the answer cannot be written as JSON").with_source(error))?;
+/// Responds with JSON. A long answer is written on a blocking thread, as the runtime's threads serve every caller.
+pub(super) async fn json<T: Serialize + Send + 'static>(status: StatusCode, value: T) -> Answer {
+    let body = work::to_json(value).await?;
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,28 +1,27 @@
 //! Files as resources: GET reads, PUT writes, POST appends, PATCH replaces text and DELETE removes.
 //!
-//! The tag of a file is its version ([`etag`](super::etag)). The tree itself checks `If-Match` when it applies the change, so of two
+//! The tag of a file is its version ([`etag`](crate::etag)). The tree itself checks `If-Match` when it applies the change, so of two
 //! writers with the same tag one gets 412.
 
 use super::body::digest;
-use super::etag::{self, Tags};
 use super::exchange::{Answer, Asked, json, nothing};
-use super::problem::Failed;
 use super::range::{self, Ranged};
+use crate::etag::{self, Tags};
+use crate::problem::Failed;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind};
-use treehold_core::file::{PART_BYTES, part_bytes};
-use treehold_core::ops::{Change, Changed, Edit, FileRead, OpKind, ReadOptions, ReadRange, Version, WriteMode};
+use treehold_core::file::PART_BYTES;
+use treehold_core::ops::{Change, Changed, Edit, FileRead, OpKind, ReadOptions, ReadRange, StatOptions, Version, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::wire::{MODIFIED_HEADER, ReadRequest, SIZE_HEADER, WINDOW_HEADER};
-use treehold_tree::backend::Backend;
+use treehold_tree::backend::{Backend, ContentStream, StreamOptions};
 
 /// Handles GET and HEAD.
 pub(super) async fn get(asked: Asked) -> Answer {
@@ -40,7 +39,7 @@ pub(super) async fn read(asked: &Asked, tree: Arc<dyn Backend>, path: &VfsPath) 
     let needed = Tags::of(headers, &header::IF_MATCH, false)?;
     let is_head = asked.head.method == axum::http::Method::HEAD;
     if is_head || known.is_some() || needed.is_some() {
-        let entry = tree.stat(path).await?;
+        let entry = tree.stat(path, &StatOptions::new().with_refuse_links(options.refuse_links)).await?;
         if entry.is_directory() {
             return Err(Error::is_directory(path).during(OpKind::Read).into());
         }
@@ -65,12 +64,14 @@ pub(super) async fn read(asked: &Asked, tree: Arc<dyn Backend>, path: &VfsPath) 
     if options.range == ReadRange::Whole
         && let Some(ranged) = range::of(headers)
     {
-        return ranged_read(tree, path, ranged, headers).await;
+        return ranged_read(tree, path, ranged, headers, options.refuse_links).await;
     }
     let wants_digest = headers.get("want-content-digest").is_some_and(|value| value.to_str().is_ok_and(|text| text.contains("sha-256")));
     if options.range == ReadRange::Whole && request.bytes_max.is_none() && !wants_digest {
-        return whole(tree, path).await;
+        return whole(tree, path, options.refuse_links).await;
     }
+    // A window of lines and a digest need the content in one piece.
+    asked.api.hold_answer(&asked.caller).await?;
     let file = tree.read(path, &options).await?;
     let mut response = Response::new(Body::from(file.content.clone()));
     describe(response.headers_mut(), path, &file);
@@ -79,73 +80,61 @@ pub(super) async fn read(asked: &Asked, tree: Arc<dyn Backend>, path: &VfsPath) 
     }
     if let Some(window) = file.window {
         let text = format!("{},{},{}", window.offset, window.lines, window.total_lines);
-        response.headers_mut().insert(WINDOW_HEADER, HeaderValue::from_str(&text).expect("digits and commas"));
+        response.headers_mut().insert(WINDOW_HEADER, HeaderValue::from_str(&text).expect("digits and commas are visible ASCII"));
     }
     Ok(response)
 }
 
 /// Responds with a whole file, streamed in parts if it is large. If the file changes meanwhile, the connection is aborted, so a response
 /// never mixes two versions.
-async fn whole(tree: Arc<dyn Backend>, path: &VfsPath) -> Answer {
-    let first = tree.read(path, &ReadOptions::bytes(0, PART_BYTES)).await?;
-    let sent = first.content.len() as u64;
+async fn whole(tree: Arc<dyn Backend>, path: &VfsPath, refuse_links: bool) -> Answer {
+    let mut stream = ContentStream::open(tree, path, &StreamOptions::new().with_refuse_links(refuse_links)).await?;
     let mut response = Response::new(Body::empty());
-    describe(response.headers_mut(), path, &first);
-    if sent >= first.size_bytes {
-        *response.body_mut() = Body::from(first.content);
+    described(response.headers_mut(), path, Some(stream.version()), stream.size_bytes(), stream.modified_at());
+    if stream.is_read() {
+        *response.body_mut() = Body::from(stream.next().await?.unwrap_or_default());
         return Ok(response);
     }
-    response.headers_mut().insert(header::CONTENT_LENGTH, first.size_bytes.into());
-    let (path, version, size_bytes) = (path.to_owned(), first.version, first.size_bytes);
-    let rest = futures::stream::try_unfold(sent, move |offset| {
-        let (tree, path) = (tree.clone(), path.clone());
-        async move {
-            if offset >= size_bytes {
-                return Ok(None);
-            }
-            let part = tree.read(&path, &ReadOptions::bytes(offset, part_bytes(size_bytes))).await?;
-            if part.version != version || part.content.is_empty() {
-                return Err(Error::conflict(&path, Some(part.version)));
-            }
-            let next = offset + part.content.len() as u64;
-            Ok(Some((part.content, next)))
-        }
-    });
-    let parts = futures::StreamExt::chain(futures::stream::iter([Ok::<Bytes, Error>(first.content)]), rest);
-    *response.body_mut() = Body::from_stream(parts);
+    response.headers_mut().insert(header::CONTENT_LENGTH, stream.size_bytes().into());
+    *response.body_mut() = Body::from_stream(stream.into_stream());
     Ok(response)
 }
 
 /// Responds with a range of bytes.
-async fn ranged_read(tree: Arc<dyn Backend>, path: &VfsPath, ranged: Ranged, headers: &HeaderMap) -> Answer {
+async fn ranged_read(tree: Arc<dyn Backend>, path: &VfsPath, ranged: Ranged, headers: &HeaderMap, refuse_links: bool) -> Answer {
     let (offset, limit) = match ranged {
         Ranged::From { first, last } => (first, last.map_or(u64::MAX, |last| last - first + 1)),
         Ranged::Last(bytes) => {
-            let size = tree.stat(path).await?.size_bytes;
+            let size = tree.stat(path, &StatOptions::new().with_refuse_links(refuse_links)).await?.size_bytes;
             (size.saturating_sub(bytes), bytes)
         }
     };
     // At most one part: a client requests the rest, as it must after any range shorter than requested.
-    let file = tree.read(path, &ReadOptions::bytes(offset, limit.min(PART_BYTES))).await?;
+    let file = tree.read(path, &ReadOptions::bytes(offset, limit.min(PART_BYTES)).with_refuse_links(refuse_links)).await?;
     let stale = match headers.get(header::IF_RANGE) {
         Some(tag) => *tag != etag::header(file.version),
         None => false,
     };
     if stale {
-        return whole(tree, path).await;
+        return whole(tree, path, refuse_links).await;
     }
     if file.content.is_empty() {
-        let error = Error::invalid_argument(format!("the range begins at byte {offset} of {}; ask for less", file.size_bytes)).at(path);
+        let error = Error::invalid_argument(format!(
+            "the range begins at byte {offset}, but the file has {} bytes; request an earlier \
+            range",
+            file.size_bytes
+        ))
+        .at(path);
         let mut response = Failed::with_status(error, StatusCode::RANGE_NOT_SATISFIABLE).into_response();
         let text = format!("bytes */{}", file.size_bytes);
-        response.headers_mut().insert(header::CONTENT_RANGE, HeaderValue::from_str(&text).expect("digits"));
+        response.headers_mut().insert(header::CONTENT_RANGE, HeaderValue::from_str(&text).expect("ASCII"));
         return Ok(response);
     }
     let text = format!("bytes {offset}-{}/{}", offset + file.content.len() as u64 - 1, file.size_bytes);
     let mut response = Response::new(Body::from(file.content.clone()));
     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     describe(response.headers_mut(), path, &file);
-    response.headers_mut().insert(header::CONTENT_RANGE, HeaderValue::from_str(&text).expect("digits"));
+    response.headers_mut().insert(header::CONTENT_RANGE, HeaderValue::from_str(&text).expect("ASCII"));
     Ok(response)
 }
 
@@ -170,7 +159,7 @@ fn described(headers: &mut HeaderMap, path: &VfsPath, version: Option<Version>, 
         {
             headers.insert(header::LAST_MODIFIED, value);
         }
-        headers.insert(MODIFIED_HEADER, HeaderValue::from_str(&at.to_string()).expect("a time is visible"));
+        headers.insert(MODIFIED_HEADER, HeaderValue::from_str(&at.to_string()).expect("a timestamp is visible ASCII"));
     }
 }
 
@@ -204,8 +193,11 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
     let query: PutQuery = asked.query()?;
     let headers = asked.head.headers.clone();
     if query.directory {
+        if [header::IF_MATCH, header::IF_NONE_MATCH].iter().any(|name| headers.contains_key(name)) {
+            return Err(Error::invalid_argument("a directory has no version; leave `If-Match` and `If-None-Match` out").into());
+        }
         let changed = asked.change(Change::CreateDir { path }).await?;
-        return done(&changed);
+        return done(changed).await;
     }
     let content = asked.body().await?;
     let needed = Tags::of(&headers, &header::IF_MATCH, false)?;
@@ -215,13 +207,19 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
             return Err(Error::invalid_argument("`If-Match` and `If-None-Match` exclude each other here; leave one out").into());
         }
         (None, Some(Tags::Any)) => WriteMode::CreateNew,
-        (None, Some(Tags::Versions(_))) => return Err(Error::invalid_argument("`If-None-Match` of a PUT is `*`: create only").into()),
+        (None, Some(Tags::Versions(_))) => {
+            return Err(Error::invalid_argument(
+                "`If-None-Match` of a PUT must be `*`, which means to \
+            create only",
+            )
+            .into());
+        }
         (Some(_), None) => WriteMode::IfVersion(expected(&asked, &path, needed.as_ref()).await?.unwrap_or(Version::new(0))),
         (None, None) => WriteMode::Overwrite,
     };
     let conditional = mode != WriteMode::Overwrite;
     match asked.change(Change::Write { path, content, mode }).await {
-        Ok(changed) => done(&changed),
+        Ok(changed) => done(changed).await,
         Err(error) => Err(refused(error, conditional)),
     }
 }
@@ -230,7 +228,7 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
 pub(super) async fn append(mut asked: Asked) -> Answer {
     let path = asked.path()?;
     let content = asked.body().await?;
-    done(&asked.change(Change::Append { path, content }).await?)
+    done(asked.change(Change::Append { path, content }).await?).await
 }
 
 /// Text replacements within one file.
@@ -248,7 +246,7 @@ pub(super) async fn patch(mut asked: Asked) -> Answer {
     let PatchRequest { edits } = asked.json().await?;
     let expect = expected(&asked, &path, needed.as_ref()).await?;
     match asked.change(Change::Edit { path, edits, expect }).await {
-        Ok(changed) => done(&changed),
+        Ok(changed) => done(changed).await,
         Err(error) => Err(refused(error, needed.is_some())),
     }
 }
@@ -268,7 +266,7 @@ pub(super) async fn delete(asked: Asked) -> Answer {
     let needed = Tags::of(&asked.head.headers, &header::IF_MATCH, false)?;
     let expect = expected(&asked, &path, needed.as_ref()).await?;
     match asked.change(Change::Delete { path, recursive: query.recursive, expect }).await {
-        Ok(changed) => done(&changed),
+        Ok(changed) => done(changed).await,
         Err(error) => Err(refused(error, needed.is_some())),
     }
 }
@@ -280,7 +278,7 @@ async fn expected(asked: &Asked, path: &VfsPathBuf, needed: Option<&Tags>) -> st
         None => Ok(None),
         Some(Tags::Versions(versions)) if versions.len() == 1 => Ok(versions.first().copied()),
         Some(tags) => {
-            let current = match asked.tree().await?.stat(path).await {
+            let current = match asked.tree().await?.stat(path, &StatOptions::new()).await {
                 Ok(entry) => entry.version,
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(error.into()),
@@ -303,10 +301,11 @@ fn refused(error: Error, conditional: bool) -> Failed {
 }
 
 /// Responds with the outcome of a change.
-fn done(changed: &Changed) -> Answer {
+async fn done(changed: Changed) -> Answer {
     let status = if changed.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = json(status, changed)?;
-    if let Some(version) = changed.version {
+    let version = changed.version;
+    let mut response = json(status, changed).await?;
+    if let Some(version) = version {
         response.headers_mut().insert(header::ETAG, etag::header(version));
     }
     Ok(response)

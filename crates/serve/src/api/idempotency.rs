@@ -11,13 +11,13 @@
 //!
 //! This follows [the IETF draft](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).
 
-use super::problem::{self, Failed, MayHaveEffect};
 use super::{Api, routes};
 use crate::caller::Caller;
+use crate::problem::{self, Failed, MayHaveEffect, tell_key};
 use axum::body::{Body, to_bytes};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine as _;
@@ -29,11 +29,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use treehold_agent::tools::ToolSet;
+use treehold_agent::tools::{ToolRegistry, ToolSet};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_core::trace;
-use treehold_core::wire::{KeyRecord, KeyState, RequestFault};
+use treehold_core::wire::{CLAIM_HEADER, KeyRecord, KeyState, RequestFault, TENANT_HEADER, USER_HEADER};
 use treehold_core::work;
 use treehold_store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions};
 use uuid::Uuid;
@@ -66,12 +66,10 @@ const COUNTS_MAX: usize = 10_000;
 const PAGE: usize = 1_000;
 
 /// The message for a key whose first request is still running.
-const STILL_RUNS: &str = "the first request with this key still runs; ask again for its answer";
+const STILL_RUNS: &str = "the first request with this key is still running; send this request again for its answer";
 
-/// The response headers about a key.
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-const STATE: HeaderName = HeaderName::from_static("idempotency-state");
-const EXPIRES_IN: HeaderName = HeaderName::from_static("idempotency-expires-in");
+/// The header of a response that answers a retry.
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// The state that a server keeps about keys in memory.
 #[derive(Debug)]
@@ -79,7 +77,7 @@ pub(super) struct Keys {
     /// An id that distinguishes the marks of this server process from all others.
     server: String,
     /// The requests that run on this server.
-    running: Mutex<HashSet<Place>>,
+    running: Mutex<HashSet<MarkKey>>,
     /// What the keys of each user use.
     counts: Mutex<HashMap<Namespace, Count>>,
 }
@@ -91,7 +89,7 @@ impl Keys {
 }
 
 /// The namespace and key of a mark.
-type Place = (Namespace, String);
+type MarkKey = (Namespace, String);
 
 /// The number and size of a user's keys.
 #[derive(Debug, Clone, Copy)]
@@ -129,7 +127,7 @@ struct KeptAnswer {
 /// A request with a key, and where its mark is stored.
 struct Keyed {
     api: Arc<Api>,
-    place: Place,
+    place: MarkKey,
     asked: String,
     /// An id that distinguishes this request from others with the same key, on any server.
     request: String,
@@ -157,16 +155,20 @@ pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Ne
     let Some(given) = request.headers().get("idempotency-key") else { return next.run(request).await };
     let Some(caller) = request.extensions().get::<Caller>().cloned() else { return next.run(request).await };
     // Unknown routes and reads are handled as if there were no key.
-    let Some(needed) = needed(&request) else { return next.run(request).await };
+    let Some(needed) = needed(&request, caller.door.threads().workspace().tools()) else { return next.run(request).await };
     let key = match given.to_str() {
         Ok(key) if (1..=255).contains(&key.len()) => key.to_owned(),
         _ => {
-            let message = "an idempotency key is visible ASCII of 1 to 255 bytes; a UUID is a good one";
+            let message = "an idempotency key must be 1 to 255 bytes of visible ASCII; use a UUID";
             return problem::response(&Error::invalid_argument(message).without_effect());
         }
     };
     if let Err(refused) = caller.rights.need(needed) {
         return problem::response(&refused.without_effect());
+    }
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+    if routes::is_keyed(request.method(), route) {
+        return next.run(request).await;
     }
     match keyed(api, &caller, &key, request, next).await {
         Ok(response) => response,
@@ -175,13 +177,13 @@ pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Ne
 }
 
 /// Returns the access that the changes of a request need, or `None` if it changes nothing.
-fn needed(request: &Request) -> Option<crate::rights::Access> {
+fn needed(request: &Request, tools: &ToolRegistry) -> Option<crate::rights::Access> {
     let path = request.extensions().get::<MatchedPath>()?;
     let needed = routes::changes(request.method(), path.as_str())?;
     if path.as_str().ends_with("/tools/{name}") {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default();
         let name = percent_decode_str(name).decode_utf8_lossy();
-        let writes = |set: ToolSet| set.tools().iter().any(|tool| tool.name == name && !tool.read_only);
+        let writes = |set: ToolSet| tools.infos(set).any(|tool| tool.name == name && !tool.read_only);
         return ToolSet::ALL.into_iter().any(writes).then_some(needed);
     }
     Some(needed)
@@ -189,7 +191,7 @@ fn needed(request: &Request) -> Option<crate::rights::Access> {
 
 /// Returns where the mark of a caller's key is stored. The same key from another token, or after the token's rights changed, is a different
 /// key.
-fn place(caller: &Caller, key: &str) -> Result<Place> {
+fn place(caller: &Caller, key: &str) -> Result<MarkKey> {
     let Scope { tenant, user, .. } = &caller.scope;
     let namespace = {
         let owner = [tenant.as_deref().unwrap_or("-"), user.as_deref().unwrap_or("-")];
@@ -211,7 +213,8 @@ async fn keyed(api: Arc<Api>, caller: &Caller, key: &str, request: Request, next
     let thread = caller.scope.thread.as_deref().unwrap_or_default();
     hasher.update(format!("{} {}\n{thread}\n", parts.method, parts.uri).as_bytes());
     // These headers also determine what is done, or on which condition.
-    for name in [header::IF_MATCH, header::IF_NONE_MATCH, header::CONTENT_TYPE] {
+    let owner = [TENANT_HEADER, USER_HEADER, CLAIM_HEADER].map(HeaderName::from_static);
+    for name in [header::IF_MATCH, header::IF_NONE_MATCH, header::CONTENT_TYPE].into_iter().chain(owner) {
         for value in parts.headers.get_all(&name) {
             hasher.update(name.as_str().as_bytes()).update(b": ").update(value.as_bytes()).update(b"\n");
         }
@@ -234,41 +237,50 @@ async fn keyed(api: Arc<Api>, caller: &Caller, key: &str, request: Request, next
             None => Err(Failed::of_request(RequestFault::RequestRunning, STILL_RUNS)),
         };
     };
-    match keyed.put(Some(Condition::Absent), None).await {
-        Ok(()) => {
-            if let Some(count) = keyed.api.keys.counts.lock().get_mut(&keyed.place.0) {
-                count.keys += 1;
-            }
-        }
-        Err(error) if error.kind() == ErrorKind::Conflict => {
-            drop(running);
-            return match keyed.row().await? {
-                Some(row) => keyed.again(&row),
-                None => Err(Failed::of_request(RequestFault::RequestRunning, "the request with this key ended just now; send it again")),
-            };
-        }
-        Err(error) => {
-            // The commit may have left the mark, although nothing was done. If the mark cannot be removed, a retry is told that the effect
-            // is unknown.
-            if error.may_have_effect()
-                && let Err(error) = keyed.take_back().await
-            {
-                tracing::warn!(%error, "the mark of a request that was not begun may have been left");
-            }
-            return Err(error.without_effect().into());
-        }
-    }
-    // Run to the end even if the client disconnects, since it may retry.
+    // Mark it and run it to the end even if the client disconnects, since it may retry.
     let places = parts.extensions.get::<super::Places>().cloned();
     let run = tokio::spawn(work::carried(trace::carried(async move {
-        let response = keyed.run(parts, next).await;
-        drop((running, places));
-        response
+        let answer = keyed.begin(running, parts, next).await;
+        drop(places);
+        answer
     })));
-    Ok(run.await.map_err(|error| Error::new(ErrorKind::Internal, "the request was stopped").with_unknown_effect().with_source(error))?)
+    run.await.map_err(|error| Error::new(ErrorKind::Internal, "the request was interrupted").with_unknown_effect().with_source(error))?
 }
 
 impl Keyed {
+    /// Stores the mark and runs the request, unless another request has the key.
+    async fn begin(&self, running: Running, parts: Parts, next: Next) -> Result<Response, Failed> {
+        match self.put(Some(Condition::Absent), None).await {
+            Ok(()) => {
+                if let Some(count) = self.api.keys.counts.lock().get_mut(&self.place.0) {
+                    count.keys += 1;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                drop(running);
+                return match self.row().await? {
+                    Some(row) => self.again(&row),
+                    None => {
+                        Err(Failed::of_request(RequestFault::RequestRunning, "the request with this key has just ended; send it again"))
+                    }
+                };
+            }
+            Err(error) => {
+                // The commit may have left the mark, although nothing was done. If the mark cannot be removed, a retry is answered that
+                // the effect is unknown.
+                if error.may_have_effect()
+                    && let Err(error) = self.take_back().await
+                {
+                    tracing::warn!(%error, "the mark of a request that never started may have been left behind");
+                }
+                return Err(error.without_effect().into());
+            }
+        }
+        let response = self.run(parts, next).await;
+        drop(running);
+        Ok(response)
+    }
+
     async fn row(&self) -> Result<Option<Item>> {
         let (namespace, key) = &self.place;
         self.api.store.get(namespace, key).await.map_err(Error::without_effect)
@@ -325,7 +337,7 @@ impl Keyed {
         let (mut parts, body) = response.into_parts();
         let may_have_effect = parts.extensions.get::<MayHaveEffect>().is_some_and(|effect| effect.0);
         let Ok(body) = to_bytes(body, usize::MAX).await else {
-            return problem::response(&Error::new(ErrorKind::Internal, "the answer broke off").with_unknown_effect());
+            return problem::response(&Error::new(ErrorKind::Internal, "the answer was interrupted").with_unknown_effect());
         };
         // A failed condition is an outcome to keep: the same request must not succeed later.
         let is_decided = matches!(parts.status, StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED);
@@ -344,10 +356,10 @@ impl Keyed {
             }
         }
         match settled {
-            Ok(()) if is_kept => tell(&mut parts.headers, KeyRecord::new(KeyState::Done, KEPT_FOR.as_secs())),
+            Ok(()) if is_kept => tell_key(&mut parts.headers, KeyRecord::new(KeyState::Done, KEPT_FOR.as_secs())),
             Ok(()) => {}
             Err(error) => {
-                tracing::warn!(%error, "the answer of a request with a key was not kept; asked again it is told that nobody knows it")
+                tracing::warn!(%error, "the answer of a request with a key was not saved; a repetition will report an unknown outcome")
             }
         }
         Response::from_parts(parts, Body::from(body))
@@ -374,10 +386,16 @@ impl Keyed {
 
     /// Replays the response to the first request with the key.
     fn again(&self, row: &Item) -> Result<Response, Failed> {
-        let kept: Kept = serde_json::from_slice(&row.value)
-            .map_err(|error| Error::new(ErrorKind::Corrupt, "what is kept of this key cannot be read; take another").with_source(error))?;
+        let kept: Kept = serde_json::from_slice(&row.value).map_err(|error| {
+            Error::new(
+                ErrorKind::Corrupt,
+                "the record of this idempotency key cannot be read; use another \
+                key",
+            )
+            .with_source(error)
+        })?;
         if kept.asked != self.asked {
-            let message = "this idempotency key was used for another request; take a new one";
+            let message = "this idempotency key was used for another request; use a new one";
             return Err(Failed::of_request(RequestFault::KeyReused, message));
         }
         let Some(answer) = kept.answer else {
@@ -387,8 +405,8 @@ impl Keyed {
                 let failed = Failed::of_request(RequestFault::RequestRunning, STILL_RUNS);
                 return Err(failed.with_key(record_of(KeyState::Running, row)));
             }
-            let message = "the server that had begun the first request with this key ended before its answer was kept: nobody knows what was \
-                           done; look at what is there, and take a new key for what is missing";
+            let message = "the server ended before it saved the answer of the first request with this key, so the outcome is unknown; \
+                check what was done, and use a new key for what is missing";
             return Err(Failed::of_request(RequestFault::OutcomeUnknown, message).with_key(record_of(KeyState::Unknown, row)));
         };
         let body = BASE64.decode(answer.body).unwrap_or_default();
@@ -400,7 +418,7 @@ impl Keyed {
             }
         }
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-        tell(response.headers_mut(), record_of(KeyState::Done, row));
+        tell_key(response.headers_mut(), record_of(KeyState::Done, row));
         Ok(response)
     }
 
@@ -425,8 +443,8 @@ impl Keyed {
             return Ok(());
         }
         let message = format!(
-            "{} idempotency keys of this user with {} bytes are kept, the most that are; each goes a day after its request: send this one \
-             without a key, or later",
+            "{} idempotency keys of this user with {} bytes are stored, the most allowed; each expires a day after its request: send \
+                this one without a key, or later",
             count.keys, count.bytes
         );
         Err(Error::new(ErrorKind::QuotaExceeded, message).without_effect())
@@ -463,15 +481,9 @@ fn kept_answer(parts: &axum::http::response::Parts, body: &[u8]) -> KeptAnswer {
     let is_of_body = |name: &str| name.starts_with("content-") || name == "transfer-encoding";
     let mut headers: Vec<(String, String)> = headers.filter(|(name, _)| !is_of_body(name)).collect();
     headers.push((header::CONTENT_TYPE.to_string(), "application/json".to_owned()));
-    let message = "the request was done once, with this status; its whole answer was too large to be kept";
+    let message = "the request was done once, with this status; its answer was too large to be stored";
     let short = serde_json::json!({"code": "answer_too_large", "message": message, "size_bytes": body.len()});
     KeptAnswer { status, headers, body: BASE64.encode(short.to_string()) }
-}
-
-/// Adds headers with the state of a key and the time until it expires.
-pub(super) fn tell(headers: &mut HeaderMap, record: KeyRecord) {
-    headers.insert(STATE, HeaderValue::from_static(record.state.name()));
-    headers.insert(EXPIRES_IN, HeaderValue::from(record.expires_in_seconds));
 }
 
 /// Describes the key of a row.

@@ -1,22 +1,23 @@
 //! Version 1 of the HTTP API: the operations of the library as resources and JSON.
 //!
 //! [`routes`] is the only table of routes. The router and the API description ([`openapi`]) are built from it. A handler takes an [`Asked`]
-//! and returns a response or an error; [`problem`] converts all errors to `application/problem+json`.
+//! and returns a response or an error; [`problem`](crate::problem) converts all errors to `application/problem+json`.
 
 mod apply;
 mod body;
 mod drain;
-pub(super) mod etag;
 mod events;
 mod exchange;
 mod fs;
 mod idempotency;
 mod openapi;
-pub(super) mod problem;
+mod parts;
 mod query;
 mod range;
 mod ready;
+mod route;
 mod routes;
+mod sessions;
 mod spool;
 mod store;
 mod threads;
@@ -26,8 +27,11 @@ use idempotency::ANSWERS_NAMESPACE;
 
 use super::caller::{Caller, Doorkeeper, admit};
 use super::connection::is_health;
+use super::etag;
+use super::large::{LargeAnswers, SMALL_BYTES};
 use super::metrics::{self, Metrics};
-use axum::body::Body;
+use super::problem::{self, Failed};
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
@@ -37,7 +41,6 @@ use axum::routing::get;
 use axum::{Extension, Json, Router};
 use body::{Pace, Received, Rooms};
 use parking_lot::Mutex;
-use problem::Failed;
 use ready::{Readiness, ready};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +53,11 @@ use treehold_core::shares::{Shares, User};
 use treehold_core::wire::RequestFault;
 use treehold_core::work;
 use treehold_mcp::{HttpLimits, check_single};
+use treehold_sessions::Sessions;
 use treehold_store::Store;
+
+/// The most bytes of a session that one request reads.
+const SESSION_BYTES_MAX: usize = 64 << 20;
 
 /// How many health checks are answered concurrently.
 const HEALTH_MAX: usize = 64;
@@ -71,6 +78,8 @@ pub(super) struct ApiLimits {
     pub(super) streams_max: usize,
     pub(super) deadline: Duration,
     pub(super) http: HttpLimits,
+    /// The prefix of the routes for the inspector of agent hosts, if they are served.
+    pub(super) host_routes: Option<String>,
 }
 
 /// The state that all handlers share.
@@ -78,6 +87,8 @@ pub(super) struct ApiLimits {
 pub(super) struct Api {
     workspace: Workspace,
     store: Arc<dyn Store>,
+    /// The sessions of all users.
+    sessions: Sessions,
     limits: ApiLimits,
     rooms: Rooms,
     running: Arc<Semaphore>,
@@ -90,14 +101,25 @@ pub(super) struct Api {
     /// How many event streams each user has open.
     streams_of: Arc<Shares<User>>,
     keys: idempotency::Keys,
-    /// Becomes true when the server stops.
+    /// Becomes true when the server is stopping.
     stopping: watch::Sender<bool>,
     metrics: Arc<Metrics>,
+    large: Arc<LargeAnswers>,
     readiness: Readiness,
 }
 
 impl Api {
-    pub(super) fn new(workspace: Workspace, store: Arc<dyn Store>, limits: ApiLimits, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        workspace: Workspace,
+        store: Arc<dyn Store>,
+        sessions: Sessions,
+        limits: ApiLimits,
+        metrics: Arc<Metrics>,
+        large: Arc<LargeAnswers>,
+    ) -> Self {
+        let options = sessions.options().clone();
+        let read_bytes_max = options.read_bytes_max.min(SESSION_BYTES_MAX);
+        let sessions = sessions.with_options(options.with_read_bytes_max(read_bytes_max));
         let pace = Pace { timeout: limits.body_timeout, bytes_per_second_min: limits.body_bytes_per_second_min };
         let rooms = Rooms::new(limits.bodies_bytes_max, limits.spool_bytes_max).with_pace(pace);
         let running = Arc::new(Semaphore::new(limits.requests_max));
@@ -105,6 +127,7 @@ impl Api {
         Self {
             workspace,
             store,
+            sessions,
             limits,
             rooms,
             running,
@@ -115,6 +138,7 @@ impl Api {
             keys: idempotency::Keys::new(),
             stopping: watch::Sender::new(false),
             metrics,
+            large,
             readiness: Readiness::default(),
         }
     }
@@ -124,18 +148,15 @@ impl Api {
         self.stopping.send_replace(true);
     }
 
-    pub(super) fn metrics(&self) -> &Arc<Metrics> {
-        &self.metrics
-    }
-
-    pub(super) fn workspace(&self) -> &Workspace {
-        &self.workspace
+    /// Waits until the answer of the current request may be large.
+    async fn hold_answer(&self, caller: &Caller) -> Result<()> {
+        // Less than the deadline of the request, so that the answer says what it waited for.
+        self.large.take(&work::Owner::from(&caller.scope), self.limits.deadline / 2).await.map(drop)
     }
 
     /// Receives the body of a request. Uploads to files may be larger than other bodies.
     async fn receive(&self, head: &Parts, body: Body, mut seen: impl FnMut(&[u8])) -> Result<Received> {
-        let is_file = head.extensions.get::<MatchedPath>().is_some_and(|route| route.as_str().ends_with("/fs/{*path}"));
-        let is_upload = is_file && matches!(head.method, Method::PUT | Method::POST);
+        let is_upload = head.extensions.get::<MatchedPath>().is_some_and(|route| routes::is_upload(&head.method, route.as_str()));
         let limit = if is_upload { self.limits.upload_bytes_max } else { self.limits.body_bytes_max };
         let seen = |part: &[u8]| {
             self.metrics.receive(part.len());
@@ -150,12 +171,15 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
     let cors = api.limits.http.cors();
     let admitted = Router::new()
         .merge(routes::router())
+        .merge(api.limits.host_routes.as_deref().map(sessions::host_routes).unwrap_or_default())
         .layer(middleware::from_fn_with_state(api.clone(), idempotency::once))
+        .layer(middleware::from_fn(refuse_unchecked_condition))
+        .layer(middleware::from_fn_with_state(api.clone(), hold_large))
         .layer(middleware::from_fn_with_state(api.clone(), within_deadline))
         .route("/mcp", axum::routing::any(mcp))
         .route("/mcp/t/{thread}", axum::routing::any(mcp))
         .layer(middleware::from_fn_with_state(api.clone(), one_of_its_user))
-        .route("/metrics", get(metrics::show))
+        .route("/metrics", get(show_metrics))
         .route_layer(middleware::from_fn_with_state(doorkeeper, admit));
     Router::new()
         .merge(admitted)
@@ -167,12 +191,13 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .route("/", get(openapi::show_page))
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
+        .layer(middleware::map_response(parts::split))
         .layer(CompressionLayer::new().compress_when(whole_answers()))
         .layer(middleware::map_response(etag::of_coding))
         .layer(middleware::from_fn_with_state(api.clone(), from_this_house))
         .layer(cors)
         .layer(middleware::from_fn_with_state(api.clone(), one_of_many))
-        .layer(middleware::from_fn_with_state(api.clone(), metrics::time))
+        .layer(middleware::from_fn_with_state(api.metrics.clone(), metrics::time))
         .layer(middleware::from_fn(traced::follow))
         .layer(middleware::from_fn(drain::unread))
         .with_state(api)
@@ -196,19 +221,38 @@ async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, 
     let received = match tokio::time::timeout(api.limits.deadline, api.receive(&head, body, |_| {})).await {
         Ok(Ok(received)) => received,
         Ok(Err(error)) => return problem::response(&error),
-        Err(_) => return problem::response(&Error::new(ErrorKind::Deadline, "the body did not come in time").without_effect()),
+        Err(_) => {
+            return problem::response(
+                &Error::new(
+                    ErrorKind::Deadline,
+                    "the body did not arrive in time; send it \
+            again",
+                )
+                .without_effect(),
+            );
+        }
     };
+    let body = received.bytes.clone();
+    let checked = work::run(body.len() as u64, move |_| work::check_json_values(&body));
+    if let Err(error) = work::as_owner((&caller.scope).into(), None, checked).await.flatten() {
+        return problem::response(&error);
+    }
     let request = Request::from_parts(head, Body::from(received.bytes.clone()));
     axum::handler::Handler::call(caller.door.service.clone(), request, ()).await
 }
 
+/// Serves all metrics.
+async fn show_metrics(State(api): State<Arc<Api>>) -> Response {
+    api.metrics.show(&api.workspace)
+}
+
 async fn nowhere(request: Request) -> Response {
-    let message = format!("there is no route `{}`; GET /openapi.json tells those there are", request.uri().path());
+    let message = format!("there is no route `{}`; `GET /openapi.json` lists them", request.uri().path());
     Failed::of_request(RequestFault::NoSuchRoute, message).into_response()
 }
 
 async fn not_so(request: Request) -> Response {
-    let message = format!("`{}` is not done here; GET /openapi.json tells what is", request.method());
+    let message = format!("the method `{}` is not allowed here; `GET /openapi.json` lists those that are", request.method());
     problem::with_status(&Error::unsupported(message), StatusCode::METHOD_NOT_ALLOWED)
 }
 
@@ -218,11 +262,43 @@ async fn within_deadline(State(api): State<Arc<Api>>, request: Request, next: Ne
     match tokio::time::timeout(api.limits.deadline, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let message = format!("the request was not done within {:?}; ask for less", api.limits.deadline);
+            let message = format!("the request did not finish within {:?}; request less", api.limits.deadline);
             let error = Error::new(ErrorKind::Deadline, message);
             problem::response(&if writes { error.with_unknown_effect() } else { error })
         }
     }
+}
+
+/// Refuses a change on a condition that its route does not check. If the condition were ignored, the change could replace what the client
+/// has not seen.
+async fn refuse_unchecked_condition(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>();
+    match route.and_then(|route| routes::unchecked_condition(request.method(), route.as_str(), request.headers())) {
+        Some(name) => {
+            let message =
+                format!("`{name}` is not supported here, so nothing was done; leave it out (`GET /openapi.json` lists who takes it)");
+            problem::response(&Error::invalid_argument(message).without_effect())
+        }
+        None => next.run(request).await,
+    }
+}
+
+/// Lets a request whose answer may be large wait for a slot, which its answer keeps until it is sent.
+async fn hold_large(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
+    let is_large = request.extensions().get::<MatchedPath>().is_some_and(|route| routes::is_large(request.method(), route.as_str()));
+    let (response, slot) = LargeAnswers::during(async {
+        if is_large && let Err(error) = api.hold_answer(&caller).await {
+            return problem::response(&error);
+        }
+        next.run(request).await
+    })
+    .await;
+    let Some(slot) = slot else { return response };
+    let mut response = response;
+    if response.body().size_hint().upper().is_none_or(|bytes| bytes > SMALL_BYTES) {
+        response.extensions_mut().insert(slot);
+    }
+    response
 }
 
 /// Refuses requests beyond the limit. Health checks are counted separately, so that load cannot block them.
@@ -232,17 +308,17 @@ async fn one_of_many(State(api): State<Arc<Api>>, request: Request, next: Next) 
         Ok(place) => Places::hold(place, request, next).await,
         Err(_) => {
             api.metrics.refuse();
-            problem::response(&Error::new(ErrorKind::Unavailable, "too many requests run; try again in a second").without_effect())
+            problem::response(&Error::new(ErrorKind::Unavailable, "too many requests are running; try again in a second").without_effect())
         }
     }
 }
 
-/// The places that a request occupies, for as long as any work is done for it.
+/// The slots that a request occupies, for as long as any work is done for it.
 #[derive(Clone, Default)]
 struct Places(Vec<Arc<OwnedSemaphorePermit>>);
 
 impl Places {
-    /// Runs a request that has a place. Work that continues after the client disconnects keeps the place by cloning the extension.
+    /// Runs a request that has a slot. Work that continues after the client disconnects keeps the slot by cloning the extension.
     async fn hold(place: OwnedSemaphorePermit, mut request: Request, next: Next) -> Response {
         let place = Arc::new(place);
         request.extensions_mut().get_or_insert_default::<Self>().0.push(place.clone());
@@ -260,7 +336,7 @@ async fn one_of_its_user(State(api): State<Arc<Api>>, Extension(caller): Extensi
         Ok(place) => Places::hold(place, request, next).await,
         Err(_) => {
             api.metrics.refuse();
-            let message = format!("{count} of your requests run, which is all a user may at once; try again when one is done");
+            let message = format!("{count} of your requests are running, the most allowed per user; try again when one is done");
             problem::response(&Error::new(ErrorKind::Unavailable, message).without_effect())
         }
     }

@@ -1,7 +1,9 @@
 //! The API description ([OpenAPI 3.1](https://spec.openapis.org/oas/v3.1.1.html)), generated from the table of routes and the schemas of
 //! the types, and a self-contained page that shows it.
 
-use super::routes::{Content, Route, routes};
+use super::route::{Content, Route};
+use super::routes::routes;
+use crate::caller::is_of_sessions;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -10,7 +12,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
-use treehold_core::wire::{ACTOR_HEADER, PROBLEM_TYPE, Problem, THREAD_HEADER};
+use treehold_core::wire::{ACTOR_HEADER, CLAIM_HEADER, PROBLEM_TYPE, Problem, TENANT_HEADER, THREAD_HEADER, USER_HEADER};
 
 /// The description as sent, and its tag without quotes. Generated once.
 static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
@@ -37,7 +39,9 @@ pub(super) async fn show(headers: HeaderMap) -> Response {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response.headers_mut().insert(header::ETAG, HeaderValue::from_str(&format!("\"{tag}\"")).expect("hexadecimal digits are visible"));
+    response
+        .headers_mut()
+        .insert(header::ETAG, HeaderValue::from_str(&format!("\"{tag}\"")).expect("hexadecimal digits are visible ASCII"));
     response
 }
 
@@ -67,8 +71,8 @@ fn page() -> String {
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>treehold</title><style>body{{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}}\
          td{{padding:.2rem .8rem .2rem 0;vertical-align:top}}</style>\
-         <h1>treehold {}</h1><p>One file tree. Described in full by <a href=\"/openapi.json\">openapi.json</a>; models reach it at \
-         <code>/mcp</code>.</p><table>\n{rows}</table></html>",
+         <h1>treehold {}</h1><p>One file tree for AI agents. <a href=\"/openapi.json\">openapi.json</a> is the full description; MCP is served \
+         at <code>/mcp</code>.</p><table>\n{rows}</table></html>",
         env!("CARGO_PKG_VERSION")
     )
 }
@@ -103,12 +107,12 @@ fn describe() -> Value {
         }
         as_enum(schema);
     }
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "treehold",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "One file tree for AI agents. Paths are those of the tree; errors are problems with a stable code.",
+            "description": "One file tree for AI agents. Paths are paths of the tree. Errors are RFC 9457 problem details with a stable code.",
             "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"}
         },
         "servers": [{"url": "/"}],
@@ -118,11 +122,60 @@ fn describe() -> Value {
             "schemas": schemas,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {"Problem": {
-                "description": "What went wrong and what to do",
+                "description": "An error: what went wrong and what to do next",
                 "content": {PROBLEM_TYPE: {"schema": problem}}
             }}
         }
-    })
+    });
+    without_code_links(&mut document);
+    document
+}
+
+/// Removes the links to code from all descriptions, which are the documentation of types. Clients cannot follow them.
+fn without_code_links(document: &mut Value) {
+    match document {
+        Value::Object(members) => {
+            for (name, member) in members {
+                match member {
+                    Value::String(text) if name == "description" => *text = unlinked(text),
+                    member => without_code_links(member),
+                }
+            }
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(without_code_links),
+        _ => {}
+    }
+}
+
+/// Replaces each link of rustdoc with its text: ``[`Scope`]`` and ``[`Scope`](crate::Scope)`` with `` `Scope` ``. Keeps links to the web.
+fn unlinked(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, from)) = rest.split_once('[') {
+        plain.push_str(before);
+        let Some((label, after)) = from.split_once(']') else {
+            plain.push('[');
+            rest = from;
+            continue;
+        };
+        let target = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+        rest = match target {
+            Some((target, after)) if !target.starts_with("http") => {
+                plain.push_str(label);
+                after
+            }
+            None if label.starts_with('`') => {
+                plain.push_str(label);
+                after
+            }
+            _ => {
+                plain.push('[');
+                from
+            }
+        };
+    }
+    plain.push_str(rest);
+    plain
 }
 
 fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGenerator) -> Value {
@@ -130,7 +183,7 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     for segment in route.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')) {
         let name = segment.trim_start_matches('*');
         let schema = match name {
-            "path" => json!({"type": "string", "description": "the path without its first `/`; `/` in it may be written as it is"}),
+            "path" => json!({"type": "string", "description": "path without the leading `/`; other `/` need no encoding"}),
             _ => json!({"type": "string", "minLength": 1, "maxLength": 255}),
         };
         parameters.push(json!({"name": name, "in": "path", "required": true, "schema": schema}));
@@ -138,39 +191,56 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     if let Some(query) = route.query {
         parameters.extend(in_query(query(asked).to_value()));
     }
-    if !route.path.contains("{thread}") {
-        parameters.push(header(THREAD_HEADER, "the thread that the request is about"));
+    let is_session = is_of_sessions(route.path);
+    if is_session {
+        parameters.push(header(TENANT_HEADER, "tenant whose sessions to use; the caller's own by default"));
+        parameters.push(header(USER_HEADER, "user whose sessions to use; the caller's own by default"));
+    } else if !route.path.contains("{thread}") {
+        parameters.push(header(THREAD_HEADER, "thread to use"));
     }
     let writes = !matches!(route.method.as_str(), "GET" | "HEAD");
     if writes {
-        parameters.push(header(ACTOR_HEADER, "who acts"));
+        if !is_session {
+            parameters.push(header(ACTOR_HEADER, "author to record for the change"));
+        }
         if route.changes.is_some() {
             parameters.push(header(
                 "Idempotency-Key",
-                "makes the change once within a day, however often the request is sent with the same token",
+                "makes the change only once, even if the request is repeated with the same key and token within a day",
             ));
         }
     }
+    if writes && route.path.contains("/orchestration/") && route.id != "claimOrchestration" {
+        parameters.push(header(CLAIM_HEADER, "claim that must hold; without it the write does not depend on one"));
+    }
     let is_file = route.path.contains("/fs/");
-    if route.id == "followEvents" {
-        parameters.push(header("Last-Event-ID", "the id of the last event seen: the stream goes on behind it"));
+    if matches!(route.id, "followEvents" | "followSession") {
+        parameters.push(header("Last-Event-ID", "id of the last event received; the stream continues after it"));
     }
-    if writes && (is_file || route.path == "/v1/store/item") {
-        parameters.push(header("If-Match", "the tag that the file must have"));
+    let is_memo = matches!(route.id, "writeMemo" | "writeUserMemo" | "writeToolResult");
+    if route.if_match {
+        parameters.push(header("If-Match", "ETag that the target must have"));
     }
-    if is_file && route.method == "PUT" {
-        parameters.push(header("If-None-Match", "`*`: create only"));
+    if route.if_none_match {
+        parameters.push(header("If-None-Match", "`*` creates only, and fails if the target exists"));
     }
     if is_file && route.method == "GET" {
-        parameters.push(header("Range", "the bytes to send, such as `bytes=0-99`"));
-        parameters.push(header("If-None-Match", "the tag of the content that is known: 304 where it is still that"));
+        parameters.push(header("Range", "range of bytes to return, such as `bytes=0-99`"));
+        parameters.push(header("If-None-Match", "ETag of the known content; the response is 304 if it is unchanged"));
+    }
+    let is_tagged = matches!(route.id, "getSession" | "readMemo" | "readUserMemo" | "readToolResult" | "getItem");
+    if is_tagged {
+        parameters.push(header("If-None-Match", "ETag of the known version; the response is 304 if it is unchanged"));
     }
     let mut operation = json!({"operationId": route.id, "summary": route.summary, "tags": [group(route.path)], "parameters": parameters});
     // The form in which client generators recognize binary content.
     let bytes = json!({"schema": {"type": "string", "format": "binary"}});
     match route.body {
         Content::None | Content::Events(_) => {}
-        Content::Bytes => operation["requestBody"] = json!({"required": true, "content": {"application/octet-stream": bytes}}),
+        // Generators of clients know no request body that is plain text.
+        Content::Bytes | Content::Text => {
+            operation["requestBody"] = json!({"required": true, "content": {"application/octet-stream": bytes}})
+        }
         Content::Json(schema) => {
             let schema = as_object(schema(asked).to_value());
             operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
@@ -179,9 +249,10 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     let mut reply = match route.reply {
         Content::None => json!({"description": route.summary}),
         Content::Bytes => json!({
-            "description": "the bytes of the file, with its media type by its name",
+            "description": "content of the file; the media type follows from its name",
             "content": {"application/octet-stream": bytes, "*/*": bytes}
         }),
+        Content::Text => json!({"description": route.summary, "content": {"text/plain": {"schema": {"type": "string"}}}}),
         Content::Json(schema) => {
             let schema = as_object(schema(given).to_value());
             json!({"description": route.summary, "content": {"application/json": {"schema": schema}}})
@@ -190,20 +261,20 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
             // OpenAPI cannot describe streams, so the schema of the data goes beside that of the text.
             let data = schema(given);
             json!({
-                "description": "`open` or `reset` first, then `change` for each change, whose data is a `FeedEvent`",
+                "description": "first `open` or `reset`, then one `change` per change, with an event as data",
                 "content": {"text/event-stream": {"schema": {"type": "string"}, "x-event-data": data}}
             })
         }
     };
-    if is_file && route.method != "DELETE" {
-        reply["headers"] = json!({"ETag": {"description": "the version of the file", "schema": {"type": "string"}}});
+    if (is_file && route.method != "DELETE") || is_tagged || is_memo {
+        reply["headers"] = json!({"ETag": {"description": "version of the content", "schema": {"type": "string"}}});
     }
     if route.changes.is_some() {
         let said = |description: &str| json!({"description": description, "schema": {"type": "string"}});
         let headers = &mut reply["headers"];
-        headers["Idempotency-Replayed"] = said("`true`: the answer of the first request with the idempotency key");
-        headers["Idempotency-State"] = said("`done`: the answer is kept for the idempotency key");
-        headers["Idempotency-Expires-In"] = said("for how many more seconds the idempotency key stands");
+        headers["Idempotency-Replayed"] = said("`true` if this is the stored response to an earlier request with the idempotency key");
+        headers["Idempotency-State"] = said("`done` if the response is stored for the idempotency key");
+        headers["Idempotency-Expires-In"] = said("seconds until the idempotency key expires");
     }
     let mut responses = Map::new();
     responses.insert(route.status.to_string(), reply.clone());
@@ -212,14 +283,17 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     }
     if is_file && route.method == "GET" {
         responses.insert("206".to_owned(), reply.clone());
-        responses.insert("304".to_owned(), json!({"description": "the file is as it was"}));
+        responses.insert("304".to_owned(), json!({"description": "the file is unchanged"}));
     }
-    if route.id == "getItem" {
-        responses.insert("304".to_owned(), json!({"description": "the item is as it was"}));
+    if is_tagged {
+        responses.insert("304".to_owned(), json!({"description": "it is unchanged"}));
+    }
+    if route.id == "openSession" {
+        responses.insert("200".to_owned(), reply.clone());
     }
     if route.method == "HEAD" {
         // A response to HEAD never has a body.
-        responses.insert("default".to_owned(), json!({"description": "what went wrong, by its status"}));
+        responses.insert("default".to_owned(), json!({"description": "an error, described by the status"}));
     } else {
         responses.insert("default".to_owned(), json!({"$ref": "#/components/responses/Problem"}));
     }
@@ -234,6 +308,7 @@ fn group(path: &str) -> &'static str {
         Some("store") => "items",
         Some("tools" | "memory" | "audit") => "tools",
         Some("events" | "timeline") => "events",
+        Some("sessions" | "user-memo" | "inspector") => "sessions",
         _ => "files",
     }
 }
@@ -288,6 +363,42 @@ fn in_query(schema: Value) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns all descriptions of a document.
+    fn descriptions(document: &Value) -> Vec<&str> {
+        match document {
+            Value::Object(members) => members
+                .iter()
+                .flat_map(|(name, member)| match member {
+                    Value::String(text) if name == "description" => vec![text.as_str()],
+                    member => descriptions(member),
+                })
+                .collect(),
+            Value::Array(elements) => elements.iter().flat_map(descriptions).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn descriptions_do_not_link_to_code_or_name_its_paths() {
+        let document = describe();
+        let all = descriptions(&document);
+        assert!(all.len() > 100, "{}", all.len());
+        let leaks = |text: &&&str| text.contains("[`") || text.contains("::") || text.replace("](http", "").contains("](");
+        assert_eq!(all.iter().filter(leaks).collect::<Vec<_>>(), [&""; 0]);
+    }
+
+    #[test]
+    fn code_links_become_their_text() {
+        for (text, plain) in [
+            ("See [`Scope`].", "See `Scope`."),
+            ("See [`Scope`](crate::Scope) and [the kinds](ErrorKind).", "See `Scope` and the kinds."),
+            ("See [RFC 9110](https://www.rfc-editor.org/rfc/rfc9110).", "See [RFC 9110](https://www.rfc-editor.org/rfc/rfc9110)."),
+            ("Such as `[a-z]`, [x] or [", "Such as `[a-z]`, [x] or ["),
+        ] {
+            assert_eq!(unlinked(text), plain);
+        }
+    }
 
     #[test]
     fn description_is_complete_and_readable_by_generators() {

@@ -4,7 +4,8 @@
 //! probe commits one small row and waits until it is durable. Concurrent requests share one probe, and its result is cached for [`HOLDS`].
 //! However often the route is requested, the store sees at most one small commit in that time.
 
-use super::{ANSWERS_NAMESPACE, Api, problem};
+use super::{ANSWERS_NAMESPACE, Api};
+use crate::problem;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -32,7 +33,7 @@ type Probed = (Instant, Option<Arc<Error>>);
 
 impl Readiness {
     /// Returns an error if the store does not accept a durable write.
-    async fn probe(&self, store: &Arc<dyn Store>) -> Result<(), Arc<Error>> {
+    pub(super) async fn probe(&self, store: &Arc<dyn Store>) -> Result<(), Arc<Error>> {
         let mut last = self.0.clone().lock_owned().await;
         if let Some((when, found)) = last.as_ref()
             && when.elapsed() < HOLDS
@@ -45,15 +46,22 @@ impl Readiness {
         let probing = tokio::spawn(async move {
             let written = tokio::time::timeout(TIMEOUT, write(&*store)).await;
             let found = written.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::Unavailable, "the store did not take a write within 5 seconds; look at its disk or server"))
+                Err(Error::new(ErrorKind::Unavailable, "the store did not complete a write within 5 seconds; check its disk or server"))
             });
             let found = found.err().map(Arc::new);
             *last = Some((Instant::now(), found.clone()));
             found
         });
-        let found = probing
-            .await
-            .unwrap_or_else(|error| Some(Arc::new(Error::new(ErrorKind::Internal, "the probe of the store broke off").with_source(error))));
+        let found = probing.await.unwrap_or_else(|error| {
+            Some(Arc::new(
+                Error::new(
+                    ErrorKind::Internal,
+                    "the probe of the store was \
+                interrupted",
+                )
+                .with_source(error),
+            ))
+        });
         found.map_or(Ok(()), Err)
     }
 }

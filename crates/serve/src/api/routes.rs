@@ -1,23 +1,16 @@
 //! The table of routes: the handler and description of each method and path.
 
-use super::exchange::{Answer, Asked};
-use super::{Api, apply, events, fs, problem, query, store, threads};
-use crate::caller::Caller;
+use super::route::{Route, route};
+use super::{Api, apply, events, fs, query, sessions, store, threads};
 use crate::rights::Access;
-use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{RawPathParams, Request, State};
-use axum::http::Method;
-use axum::response::IntoResponse;
-use axum::routing::{MethodFilter, MethodRouter, on};
-use axum::{Extension, Router};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use axum::Router;
+use axum::http::{HeaderMap, HeaderName, Method, header};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use treehold_agent::audit::AuditPage;
 use treehold_agent::feed::{FeedEvent, FeedPage};
 use treehold_agent::memory::MemoryPrompt;
 use treehold_agent::tools::ToolOutput;
-use treehold_core::error::Error;
 use treehold_core::ops::{Changed, Entry, GlobResult, GrepResult, Listing, SearchResult};
 use treehold_core::wire::{
     ApplyReply, ApplyRequest, CapabilitiesReply, GlobRequest, GrepRequest, LsRequest, ReadRequest, SearchRequest, StatRequest, TreeRequest,
@@ -25,150 +18,41 @@ use treehold_core::wire::{
 use treehold_tree::backend::Tree;
 use treehold_tree::checkpoint::{Checkpoint, CheckpointPage, Diff, MergeOutcome, Pruned, ThreadPage};
 
-/// Generates a schema.
-pub(super) type Schemas = fn(&mut SchemaGenerator) -> Schema;
-
-/// The content of a request or response body.
-#[derive(Clone, Copy)]
-pub(super) enum Content {
-    /// No body.
-    None,
-    /// The bytes of a file.
-    Bytes,
-    /// JSON.
-    Json(Schemas),
-    /// Server-sent events; the schema is that of the data of change events.
-    Events(Schemas),
-}
-
-/// One method of one path.
-pub(super) struct Route {
-    pub(super) method: Method,
-    pub(super) path: &'static str,
-    /// The operation id, which names the method in generated clients.
-    pub(super) id: &'static str,
-    pub(super) summary: &'static str,
-    pub(super) query: Option<Schemas>,
-    pub(super) body: Content,
-    pub(super) status: u16,
-    pub(super) reply: Content,
-    /// The minimum access that its changes need, or `None` if it only reads.
-    pub(super) changes: Option<Access>,
-    handler: MethodRouter<Arc<Api>>,
-}
-
-fn schema<T: JsonSchema>() -> Schemas {
-    |generator| generator.subschema_for::<T>()
-}
-
-/// The schema with its properties inline, for queries.
-fn fields<T: JsonSchema>() -> Schemas {
-    |generator| T::json_schema(generator)
-}
-
-fn route<F, Fut>(method: Method, path: &'static str, id: &'static str, summary: &'static str, handle: F) -> Route
-where
-    F: Fn(Asked) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Answer> + Send + 'static,
-{
-    let filter = MethodFilter::try_from(method.clone()).expect("a method that routers know");
-    let handler = on(
-        filter,
-        move |State(api): State<Arc<Api>>,
-              Extension(caller): Extension<Caller>,
-              params: Result<RawPathParams, RawPathParamsRejection>,
-              request: Request| {
-            let handle = handle.clone();
-            async move {
-                let Ok(params) = params else {
-                    return problem::response(&Error::new(
-                        treehold_core::error::ErrorKind::InvalidPath,
-                        "the path is not UTF-8, percent-encoded",
-                    ));
-                };
-                let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-                match handle(Asked::new(api, caller, params, request)).await {
-                    Ok(response) => response,
-                    Err(failed) => failed.into_response(),
-                }
-                .into_response()
-            }
-        },
-    );
-    Route { method, path, id, summary, query: None, body: Content::None, status: 200, reply: Content::None, changes: None, handler }
-}
-
-impl Route {
-    fn query<T: JsonSchema>(mut self) -> Self {
-        self.query = Some(fields::<T>());
-        self
-    }
-
-    fn takes<T: JsonSchema>(mut self) -> Self {
-        self.body = Content::Json(schema::<T>());
-        self
-    }
-
-    fn takes_bytes(mut self) -> Self {
-        self.body = Content::Bytes;
-        self
-    }
-
-    fn gives<T: JsonSchema>(mut self) -> Self {
-        self.reply = Content::Json(schema::<T>());
-        self
-    }
-
-    fn gives_events<T: JsonSchema>(mut self) -> Self {
-        self.reply = Content::Events(schema::<T>());
-        self
-    }
-
-    fn gives_bytes(mut self) -> Self {
-        self.reply = Content::Bytes;
-        self
-    }
-
-    /// Marks a route that makes changes: idempotency keys apply, and callers with less access are refused up front.
-    fn changes(mut self, access: Access) -> Self {
-        self.changes = Some(access);
-        self
-    }
-
-    fn with_status(mut self, status: u16) -> Self {
-        self.status = status;
-        self
-    }
-}
-
 /// Returns every route.
-#[rustfmt::skip]
 pub(super) fn routes() -> Vec<Route> {
+    let mut routes = of_trees();
+    routes.extend(sessions::routes());
+    routes
+}
+
+/// Returns the routes of trees, threads and items.
+#[rustfmt::skip]
+fn of_trees() -> Vec<Route> {
     use Method as M;
     vec![
-        route(M::GET, "/v1/fs/{*path}", "readFile", "Reads a file, or a part of it", fs::get).query::<ReadRequest>().gives_bytes(),
-        route(M::HEAD, "/v1/fs/{*path}", "statFile", "Tells size, version and time of a file", fs::get),
-        route(M::PUT, "/v1/fs/{*path}", "writeFile", "Creates a file or replaces its content; or makes a directory", fs::put)
-            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>().changes(Access::Write),
-        route(M::POST, "/v1/fs/{*path}", "appendFile", "Adds to the end of a file", fs::append).takes_bytes().gives::<Changed>().changes(Access::Write),
-        route(M::PATCH, "/v1/fs/{*path}", "editFile", "Replaces text within a file", fs::patch)
-            .takes::<fs::PatchRequest>().gives::<Changed>().changes(Access::Write),
+        route(M::GET, "/v1/fs/{*path}", "readFile", "Reads a file or a range of it", fs::get).query::<ReadRequest>().gives_bytes(),
+        route(M::HEAD, "/v1/fs/{*path}", "statFile", "Returns the size, version and time of a file as headers", fs::get),
+        route(M::PUT, "/v1/fs/{*path}", "writeFile", "Creates a file or replaces its content, or creates a directory", fs::put)
+            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>().changes(Access::Write).if_match().if_none_match(),
+        route(M::POST, "/v1/fs/{*path}", "appendFile", "Appends to a file", fs::append).takes_bytes().gives::<Changed>().changes(Access::Write),
+        route(M::PATCH, "/v1/fs/{*path}", "editFile", "Replaces text in a file", fs::patch)
+            .takes::<fs::PatchRequest>().gives::<Changed>().changes(Access::Write).if_match(),
         route(M::DELETE, "/v1/fs/{*path}", "deleteFile", "Removes a file or directory", fs::delete)
-            .query::<fs::DeleteQuery>().gives::<Changed>().changes(Access::Write),
-        route(M::GET, "/v1/stat", "stat", "Looks at one path", query::stat).query::<StatRequest>().gives::<Entry>(),
-        route(M::POST, "/v1/stat", "statBy", "Looks at one path", query::stat).takes::<StatRequest>().gives::<Entry>(),
+            .query::<fs::DeleteQuery>().gives::<Changed>().changes(Access::Write).if_match(),
+        route(M::GET, "/v1/stat", "stat", "Returns the entry of a path", query::stat).query::<StatRequest>().gives::<Entry>(),
+        route(M::POST, "/v1/stat", "statBy", "Returns the entry of a path", query::stat).takes::<StatRequest>().gives::<Entry>(),
         route(M::GET, "/v1/ls", "ls", "Lists a directory", query::ls).query::<LsRequest>().gives::<Listing>(),
         route(M::POST, "/v1/ls", "lsBy", "Lists a directory", query::ls).takes::<LsRequest>().gives::<Listing>(),
-        route(M::GET, "/v1/tree", "tree", "Lists what lies beneath a directory", query::tree).query::<TreeRequest>().gives::<Tree>(),
-        route(M::POST, "/v1/tree", "treeBy", "Lists what lies beneath a directory", query::tree).takes::<TreeRequest>().gives::<Tree>(),
-        route(M::GET, "/v1/glob", "glob", "Finds paths by a pattern", query::glob).query::<GlobRequest>().gives::<GlobResult>(),
-        route(M::POST, "/v1/glob", "globBy", "Finds paths by a pattern", query::glob).takes::<GlobRequest>().gives::<GlobResult>(),
-        route(M::GET, "/v1/grep", "grep", "Finds lines by a pattern", query::grep).query::<GrepRequest>().gives::<GrepResult>(),
-        route(M::POST, "/v1/grep", "grepBy", "Finds lines by a pattern", query::grep).takes::<GrepRequest>().gives::<GrepResult>(),
-        route(M::POST, "/v1/search", "search", "Recalls files by what they are about", query::search)
+        route(M::GET, "/v1/tree", "tree", "Lists a directory recursively", query::tree).query::<TreeRequest>().gives::<Tree>(),
+        route(M::POST, "/v1/tree", "treeBy", "Lists a directory recursively", query::tree).takes::<TreeRequest>().gives::<Tree>(),
+        route(M::GET, "/v1/glob", "glob", "Finds paths by a glob pattern", query::glob).query::<GlobRequest>().gives::<GlobResult>(),
+        route(M::POST, "/v1/glob", "globBy", "Finds paths by a glob pattern", query::glob).takes::<GlobRequest>().gives::<GlobResult>(),
+        route(M::GET, "/v1/grep", "grep", "Finds lines that match a pattern", query::grep).query::<GrepRequest>().gives::<GrepResult>(),
+        route(M::POST, "/v1/grep", "grepBy", "Finds lines that match a pattern", query::grep).takes::<GrepRequest>().gives::<GrepResult>(),
+        route(M::POST, "/v1/search", "search", "Finds files by topic, best match first", query::search)
             .takes::<SearchRequest>().gives::<SearchResult>(),
-        route(M::GET, "/v1/capabilities", "capabilities", "Tells what the tree can do", query::capabilities).gives::<CapabilitiesReply>(),
-        route(M::POST, "/v1/apply", "apply", "Makes several changes, all or none where the tree can", apply::apply)
+        route(M::GET, "/v1/capabilities", "capabilities", "Lists the capabilities of the tree", query::capabilities).gives::<CapabilitiesReply>(),
+        route(M::POST, "/v1/apply", "apply", "Applies several changes, atomically where the tree supports it", apply::apply)
             .takes::<ApplyRequest>().gives::<ApplyReply>().changes(Access::Write),
         route(M::POST, "/v1/copy", "copy", "Copies a file or directory", apply::copy).takes::<apply::TransferRequest>().gives::<Changed>().changes(Access::Write),
         route(M::POST, "/v1/move", "move", "Moves a file or directory", apply::rename).takes::<apply::TransferRequest>().gives::<Changed>().changes(Access::Write),
@@ -176,68 +60,115 @@ pub(super) fn routes() -> Vec<Route> {
             .query::<apply::ToolQuery>().gives::<Vec<apply::ToolRecord>>(),
         route(M::POST, "/v1/tools/{name}", "callTool", "Calls a tool, with its arguments as the body", apply::call)
             .query::<apply::ToolQuery>().takes::<serde_json::Map<String, serde_json::Value>>().gives::<ToolOutput>().changes(Access::Write),
-        route(M::GET, "/v1/memory", "memory", "Tells the memory of the workspace, in words for a system prompt", threads::memory)
+        route(M::GET, "/v1/memory", "memory", "Returns the prompt memory as text for a system prompt", threads::memory)
             .gives::<MemoryPrompt>(),
-        route(M::GET, "/v1/events", "followEvents", "Tells of changes as they come, as server-sent events", events::events)
+        route(M::GET, "/v1/events", "followEvents", "Streams changes as server-sent events", events::events)
             .query::<events::EventsQuery>().gives_events::<FeedEvent>(),
-        route(M::GET, "/v1/timeline", "timeline", "Tells what changed, the newest first", events::timeline)
-            .query::<events::TimelineQuery>().gives::<FeedPage>(),
-        route(M::GET, "/v1/audit", "audit", "Tells the calls of the thread", threads::audit)
-            .query::<threads::AuditQuery>().gives::<AuditPage>(),
-        route(M::GET, "/v1/threads", "listThreads", "Lists the threads that were saved", threads::threads)
-            .query::<threads::ThreadsQuery>().gives::<ThreadPage>(),
-        route(M::GET, "/v1/threads/{thread}", "getThread", "Tells the newest checkpoint of a thread", threads::thread).gives::<Checkpoint>(),
-        route(M::DELETE, "/v1/threads/{thread}", "deleteThread", "Removes a thread with its history", threads::delete).with_status(204).changes(Access::Admin),
-        route(M::GET, "/v1/threads/{thread}/fs/{*path}", "readThreadFile", "Reads a file as a thread sees it", fs::get)
+        route(M::GET, "/v1/timeline", "timeline", "Lists changes, newest first", events::timeline)
+            .query::<events::TimelineQuery>().gives::<FeedPage>().large(),
+        route(M::GET, "/v1/audit", "audit", "Lists the tool calls of a thread from the audit log", threads::audit)
+            .query::<threads::AuditQuery>().gives::<AuditPage>().large(),
+        route(M::GET, "/v1/threads", "listThreads", "Lists the saved threads", threads::threads)
+            .query::<threads::ThreadsQuery>().gives::<ThreadPage>().large(),
+        route(M::GET, "/v1/threads/{thread}", "getThread", "Returns the newest checkpoint of a thread", threads::thread).gives::<Checkpoint>(),
+        route(M::DELETE, "/v1/threads/{thread}", "deleteThread", "Removes a thread and its history", threads::delete).with_status(204).changes(Access::Admin),
+        route(M::GET, "/v1/threads/{thread}/fs/{*path}", "readThreadFile", "Reads a file in a thread", fs::get)
             .query::<ReadRequest>().gives_bytes(),
-        route(M::PUT, "/v1/threads/{thread}/fs/{*path}", "writeThreadFile", "Writes a file as a thread sees it", fs::put)
-            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>().changes(Access::Write),
-        route(M::POST, "/v1/threads/{thread}/fs/{*path}", "appendThreadFile", "Adds to a file as a thread sees it", fs::append)
+        route(M::PUT, "/v1/threads/{thread}/fs/{*path}", "writeThreadFile", "Writes a file in a thread", fs::put)
+            .query::<fs::PutQuery>().takes_bytes().gives::<Changed>().changes(Access::Write).if_match().if_none_match(),
+        route(M::POST, "/v1/threads/{thread}/fs/{*path}", "appendThreadFile", "Appends to a file in a thread", fs::append)
             .takes_bytes().gives::<Changed>().changes(Access::Write),
-        route(M::PATCH, "/v1/threads/{thread}/fs/{*path}", "editThreadFile", "Edits a file as a thread sees it", fs::patch)
-            .takes::<fs::PatchRequest>().gives::<Changed>().changes(Access::Write),
-        route(M::DELETE, "/v1/threads/{thread}/fs/{*path}", "deleteThreadFile", "Removes a path as a thread sees it", fs::delete)
-            .query::<fs::DeleteQuery>().gives::<Changed>().changes(Access::Write),
+        route(M::PATCH, "/v1/threads/{thread}/fs/{*path}", "editThreadFile", "Replaces text in a file in a thread", fs::patch)
+            .takes::<fs::PatchRequest>().gives::<Changed>().changes(Access::Write).if_match(),
+        route(M::DELETE, "/v1/threads/{thread}/fs/{*path}", "deleteThreadFile", "Removes a file or directory in a thread", fs::delete)
+            .query::<fs::DeleteQuery>().gives::<Changed>().changes(Access::Write).if_match(),
         route(M::POST, "/v1/threads/{thread}/tools/{name}", "callThreadTool", "Calls a tool in a thread", apply::call)
             .query::<apply::ToolQuery>().takes::<serde_json::Map<String, serde_json::Value>>().gives::<ToolOutput>().changes(Access::Write),
-        route(M::GET, "/v1/threads/{thread}/checkpoints", "listCheckpoints", "Lists the checkpoints of a thread, the newest first",
-            threads::checkpoints).query::<threads::CheckpointsQuery>().gives::<CheckpointPage>(),
-        route(M::POST, "/v1/threads/{thread}/checkpoints", "makeCheckpoint", "Makes a checkpoint of a thread", threads::make_checkpoint)
+        route(M::GET, "/v1/threads/{thread}/checkpoints", "listCheckpoints", "Lists the checkpoints of a thread, newest first",
+            threads::checkpoints).query::<threads::CheckpointsQuery>().gives::<CheckpointPage>().large(),
+        route(M::POST, "/v1/threads/{thread}/checkpoints", "makeCheckpoint", "Creates a checkpoint of a thread", threads::make_checkpoint)
             .takes::<threads::NotesRequest>().gives::<Checkpoint>().with_status(201).changes(Access::Write),
-        route(M::GET, "/v1/threads/{thread}/checkpoints/{checkpoint}", "getCheckpoint", "Tells of a checkpoint", threads::checkpoint)
+        route(M::GET, "/v1/threads/{thread}/checkpoints/{checkpoint}", "getCheckpoint", "Returns a checkpoint", threads::checkpoint)
             .gives::<Checkpoint>(),
         route(M::POST, "/v1/threads/{thread}/checkpoints/{checkpoint}/restore", "restoreCheckpoint",
-            "Goes back to a checkpoint, as a new one", threads::restore)
+            "Restores a checkpoint as a new one", threads::restore)
             .takes::<threads::NotesRequest>().gives::<Checkpoint>().with_status(201).changes(Access::Write),
         route(M::GET, "/v1/threads/{thread}/checkpoints/{checkpoint}/fs/{*path}", "readCheckpointFile",
-            "Reads a file as it was at a checkpoint", threads::read_at).query::<ReadRequest>().gives_bytes(),
-        route(M::POST, "/v1/threads/{thread}/fork", "forkThread", "Starts another thread from a checkpoint", threads::fork)
+            "Reads a file as of a checkpoint", threads::read_at).query::<ReadRequest>().gives_bytes().large(),
+        route(M::POST, "/v1/threads/{thread}/fork", "forkThread", "Starts a new thread from a checkpoint", threads::fork)
             .takes::<threads::ForkRequest>().gives::<Checkpoint>().with_status(201).changes(Access::Write),
         route(M::POST, "/v1/threads/{thread}/merge", "mergeThread", "Merges another thread into this one", threads::merge)
             .takes::<threads::MergeRequest>().gives::<MergeOutcome>().changes(Access::Write),
-        route(M::GET, "/v1/threads/{thread}/diff", "diffCheckpoints", "Tells what differs between two checkpoints", threads::compare)
-            .query::<threads::DiffQuery>().gives::<Diff>(),
+        route(M::GET, "/v1/threads/{thread}/diff", "diffCheckpoints", "Compares two checkpoints", threads::compare)
+            .query::<threads::DiffQuery>().gives::<Diff>().large(),
         route(M::POST, "/v1/threads/{thread}/prune", "pruneThread", "Removes old checkpoints", threads::prune)
             .takes::<threads::PruneRequest>().gives::<Pruned>().changes(Access::Admin),
-        route(M::GET, "/v1/store/item", "getItem", "Reads an item", store::get).query::<store::ItemQuery>().gives::<store::ItemRecord>(),
-        route(M::PUT, "/v1/store/item", "putItem", "Puts an item", store::put)
-            .query::<store::ItemQuery>().takes::<serde_json::Value>().gives::<store::ItemVersion>().changes(Access::Write),
-        route(M::DELETE, "/v1/store/item", "deleteItem", "Removes an item", store::delete).query::<store::ItemQuery>().with_status(204).changes(Access::Write),
-        route(M::POST, "/v1/store/search", "searchItems", "Finds items", store::search)
+        route(M::GET, "/v1/store/item", "getItem", "Reads a JSON item", store::get).query::<store::ItemQuery>().gives::<store::ItemRecord>().large(),
+        route(M::PUT, "/v1/store/item", "putItem", "Writes a JSON item", store::put)
+            .query::<store::ItemQuery>().takes::<serde_json::Value>().gives::<store::ItemVersion>().changes(Access::Write).if_match().if_none_match(),
+        route(M::DELETE, "/v1/store/item", "deleteItem", "Removes a JSON item", store::delete).query::<store::ItemQuery>().with_status(204).changes(Access::Write).if_match(),
+        route(M::POST, "/v1/store/search", "searchItems", "Finds JSON items by key and fields", store::search)
             .takes::<store::ItemSearch>().gives::<store::ItemPage>(),
-        route(M::GET, "/v1/store/namespaces", "listNamespaces", "Lists the namespaces that hold items", store::namespaces)
-            .query::<store::NamespacesQuery>().gives::<store::NamespacesReply>(),
+        route(M::GET, "/v1/store/namespaces", "listNamespaces", "Lists the namespaces that hold JSON items", store::namespaces)
+            .query::<store::NamespacesQuery>().gives::<store::NamespacesReply>().large(),
     ]
+}
+
+/// What the layers before the handlers need to know about a route.
+#[derive(Clone, Copy)]
+struct Traits {
+    changes: Option<Access>,
+    uploads: bool,
+    keyed: bool,
+    large: bool,
+    if_match: bool,
+    if_none_match: bool,
+}
+
+/// Returns the traits of a route by its method and path template; `None` for an unknown one.
+fn traits(method: &Method, path: &str) -> Option<Traits> {
+    static TRAITS: LazyLock<HashMap<(Method, String), Traits>> = LazyLock::new(|| {
+        let mut known = HashMap::new();
+        for route in routes() {
+            let Route { changes, uploads, keyed, large, if_match, if_none_match, .. } = route;
+            let traits = Traits { changes, uploads, keyed, large, if_match, if_none_match };
+            // The root of the tree has a route of its own.
+            if let Some(root) = route.path.strip_suffix("/{*path}") {
+                known.insert((route.method.clone(), root.to_owned()), traits);
+            }
+            known.insert((route.method, route.path.to_owned()), traits);
+        }
+        known
+    });
+    TRAITS.get(&(method.clone(), path.trim_end_matches('/').to_owned())).copied()
 }
 
 /// Returns the minimum access that the changes of a route need, by its method and path template, or `None` if it only reads.
 pub(super) fn changes(method: &Method, path: &str) -> Option<Access> {
-    static CHANGES: LazyLock<HashMap<(Method, &'static str), Access>> =
-        LazyLock::new(|| routes().into_iter().filter_map(|route| Some(((route.method, route.path), route.changes?))).collect());
-    let whole = CHANGES.iter().find(|((own, at), _)| own == method && *at == path);
-    // The root of the tree has a route of its own.
-    let root = || CHANGES.iter().find(|((own, at), _)| own == method && at.strip_suffix("/{*path}") == Some(path.trim_end_matches('/')));
-    whole.or_else(root).map(|(_, access)| *access)
+    traits(method, path)?.changes
+}
+
+/// Returns whether the body of a route may be as large as a file.
+pub(super) fn is_upload(method: &Method, path: &str) -> bool {
+    traits(method, path).is_some_and(|traits| traits.uploads)
+}
+
+/// Returns whether the handler of a route processes idempotency keys itself.
+pub(super) fn is_keyed(method: &Method, path: &str) -> bool {
+    traits(method, path).is_some_and(|traits| traits.keyed)
+}
+
+/// Returns whether the answer of a route may be large. The routes of the hosts' inspector are not in the table; those of sessions may be.
+pub(super) fn is_large(method: &Method, path: &str) -> bool {
+    traits(method, path).map_or_else(|| *method == Method::GET && path.contains("/__inspector/sessions"), |traits| traits.large)
+}
+
+/// Returns a condition in the headers of a change that the route does not check.
+pub(super) fn unchecked_condition(method: &Method, path: &str, headers: &HeaderMap) -> Option<HeaderName> {
+    let traits = traits(method, path).filter(|traits| traits.changes.is_some())?;
+    let conditions =
+        [(header::IF_MATCH, traits.if_match), (header::IF_NONE_MATCH, traits.if_none_match), (header::IF_UNMODIFIED_SINCE, false)];
+    conditions.into_iter().find(|(name, is_checked)| !is_checked && headers.contains_key(name)).map(|(name, _)| name)
 }
 
 /// Builds the router from the table.
@@ -272,6 +203,36 @@ mod tests {
         assert_eq!(changes(&Method::PUT, "/v1/none"), None);
     }
 
+    /// A new route that reads needs a decision: its answer is small, it takes a slot, or it is streamed or made by operations of the tree
+    /// that take a slot.
+    #[test]
+    fn every_read_bounds_its_answer_or_takes_a_slot() {
+        let small = [
+            "capabilities",
+            "getCheckpoint",
+            "getMemoryIndex",
+            "getSession",
+            "getThread",
+            "listTools",
+            "memory",
+            "stat",
+            "statBy",
+            "statFile",
+        ];
+        let streamed = ["followEvents", "followSession", "readFile", "readThreadFile"];
+        let in_handler = ["searchItems"];
+        let of_tree = ["glob", "globBy", "grep", "grepBy", "ls", "lsBy", "search", "tree", "treeBy"];
+        for route in routes().into_iter().filter(|route| route.changes.is_none()) {
+            let decided = [&small[..], &streamed, &in_handler, &of_tree].concat().contains(&route.id);
+            assert_ne!(decided, route.large, "{}", route.id);
+            assert_eq!(is_large(&route.method, route.path), route.large, "{}", route.id);
+        }
+        assert!(is_large(&Method::GET, "/host/__inspector/sessions/{session}/trace"));
+        for quick in ["/host/ready", "/host/health", "/host/__inspector/health"] {
+            assert!(!is_large(&Method::GET, quick), "{quick}");
+        }
+    }
+
     #[test]
     fn operation_ids_are_unique() {
         let routes = routes();
@@ -288,7 +249,9 @@ mod tests {
         for route in routes() {
             let is_row = route.path.starts_with("/v1/store/");
             assert_eq!(is_row, of_rows.contains(&route.id), "{}", route.id);
-            assert!(!["import", "export", "rows"].iter().any(|word| route.path.contains(word)), "{}", route.path);
+            // The sessions of a user are exported and imported as files, and only below that user.
+            let is_session = route.path.starts_with("/v1/sessions/{session}/");
+            assert!(is_session || !["import", "export", "rows"].iter().any(|word| route.path.contains(word)), "{}", route.path);
         }
         let items = treehold_store::Namespace::new(store::ITEMS_NAMESPACE.into_iter().chain(["t", "u", "memories"])).expect("a namespace");
         assert!(treehold_store::Reserved::of(&items).is_some(), "no route shows the rows of items");

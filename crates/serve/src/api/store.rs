@@ -3,9 +3,9 @@
 //! The namespaces in a request lie beneath `_treehold/items`, the caller's tenant and the caller's user, so requests cannot reach the items
 //! of others.
 
-use super::etag::{self, Tags};
 use super::exchange::{Answer, Asked, json, nothing};
-use super::problem::Failed;
+use crate::etag::{self, Tags};
+use crate::problem::Failed;
 use crate::rights::Access;
 use axum::http::{StatusCode, header};
 use jiff::Timestamp;
@@ -83,7 +83,7 @@ pub(super) async fn get(asked: Asked) -> Answer {
         modified_at: item.modified_at,
         expires_at: item.expires_at,
     };
-    let mut response = json(StatusCode::OK, &record)?;
+    let mut response = json(StatusCode::OK, record).await?;
     response.headers_mut().insert(header::ETAG, etag::header(version));
     Ok(response)
 }
@@ -95,7 +95,7 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
     let condition = condition(&asked)?;
     let value: Value = asked.json().await?;
     let items = match query.ttl_seconds {
-        Some(0) => return Err(Error::invalid_argument("a time to live of 0 seconds; delete the item, or leave `ttl_seconds` out").into()),
+        Some(0) => return Err(Error::invalid_argument("the time to live is 0 seconds; delete the item, or leave `ttl_seconds` out").into()),
         ttl => space.items.with_time_to_live(ttl.map(Duration::from_secs)),
     };
     let is_conditional = condition.is_some();
@@ -104,7 +104,7 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
         None => items.put(&namespace, &query.key, &value).await,
     };
     let version = put.map_err(|error| conditional(error, is_conditional))?;
-    let mut response = json(StatusCode::OK, &ItemVersion { version })?;
+    let mut response = json(StatusCode::OK, ItemVersion { version }).await?;
     response.headers_mut().insert(header::ETAG, etag::header(version));
     Ok(response)
 }
@@ -176,6 +176,7 @@ pub(super) async fn search(mut asked: Asked) -> Answer {
     if let Some(cursor) = request.cursor {
         search = search.with_start_after(JsonCursor::new(&space.namespace(&cursor.namespace)?, cursor.key));
     }
+    asked.api.hold_answer(&asked.caller).await?;
     let found = space.items.search::<Value>(&namespace, &search).await?;
     let items = found.items.into_iter().map(|found| ItemRecord {
         namespace: space.shown(&found.namespace),
@@ -191,7 +192,7 @@ pub(super) async fn search(mut asked: Asked) -> Answer {
         Some(cursor) => Some(ItemCursor { namespace: space.shown(&Namespace::parse(&cursor.namespace)?), key: cursor.key }),
         None => None,
     };
-    json(StatusCode::OK, &ItemPage { items, next })
+    json(StatusCode::OK, ItemPage { items, next }).await
 }
 
 /// Which namespaces to list.
@@ -243,7 +244,7 @@ pub(super) async fn namespaces(asked: Asked) -> Answer {
     let is_shown = |shown: &Vec<String>| !shown.is_empty() && (query.depth_max.is_some() || shown.len() >= query.suffix.len());
     let namespaces = page.namespaces.iter().map(|namespace| space.shown(namespace)).filter(is_shown).collect();
     let next = page.next.map(|next| space.shown(&next));
-    json(StatusCode::OK, &NamespacesReply { namespaces, truncated: next.is_some(), next })
+    json(StatusCode::OK, NamespacesReply { namespaces, truncated: next.is_some(), next }).await
 }
 
 /// The items of one caller.
@@ -273,7 +274,7 @@ impl Space {
         if components.is_empty() {
             return Err(Error::invalid_argument("name at least one component of the namespace"));
         }
-        // It would lie beneath the caller's own namespace, but a request that names it means rows that no request may reach.
+        // It would lie beneath the caller's own namespace, but such a request aims at rows that no request may reach.
         refuse_reserved(&Namespace::new(components)?)?;
         Namespace::new(self.own.iter().chain(components))
     }
@@ -296,10 +297,10 @@ fn condition(asked: &Asked) -> Result<Option<Condition>> {
         (Some(Tags::Versions(versions)), None) => match versions.as_slice() {
             [] => Ok(Some(Condition::Version(Version::new(0)))),
             [version] => Ok(Some(Condition::Version(*version))),
-            _ => Err(Error::invalid_argument("`If-Match` of an item is one tag")),
+            _ => Err(Error::invalid_argument("`If-Match` of an item must be a single tag")),
         },
         (None, Some(Tags::Any)) => Ok(Some(Condition::Absent)),
-        _ => Err(Error::invalid_argument("a condition is `If-Match` with a tag or `*`, or `If-None-Match: *`")),
+        _ => Err(Error::invalid_argument("a condition must be `If-Match` with a tag or `*`, or `If-None-Match: *`")),
     }
 }
 
@@ -311,6 +312,6 @@ fn page(limit: Option<usize>) -> Result<usize> {
     match limit {
         None => Ok(100),
         Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
-        Some(limit) => Err(Error::invalid_argument(format!("a limit of {limit} is not from 1 to {PAGE_MAX}"))),
+        Some(limit) => Err(Error::invalid_argument(format!("the limit {limit} is not between 1 and {PAGE_MAX}"))),
     }
 }

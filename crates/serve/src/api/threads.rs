@@ -46,7 +46,7 @@ pub(super) async fn threads(asked: Asked) -> Answer {
             if shown.threads.len() == limit {
                 shown.next = shown.threads.last().map(|last| last.thread.clone());
                 shown.threads = session.shown_threads(shown.threads).await?;
-                return json(StatusCode::OK, &shown);
+                return json(StatusCode::OK, shown).await;
             }
             shown.threads.push(thread);
         }
@@ -59,14 +59,14 @@ pub(super) async fn threads(asked: Asked) -> Answer {
             None => {}
         }
         shown.threads = session.shown_threads(shown.threads).await?;
-        return json(StatusCode::OK, &shown);
+        return json(StatusCode::OK, shown).await;
     }
 }
 
 /// Returns a thread by its newest checkpoint.
 pub(super) async fn thread(asked: Asked) -> Answer {
     let newest = asked.checkpoint("latest").await?;
-    json(StatusCode::OK, &asked.session().await?.shown(newest).await?)
+    json(StatusCode::OK, asked.session().await?.shown(newest).await?).await
 }
 
 pub(super) async fn delete(asked: Asked) -> Answer {
@@ -105,7 +105,7 @@ pub(super) async fn checkpoints(asked: Asked) -> Answer {
         // An empty page requires that the thread exists.
         asked.checkpoint("latest").await?;
     }
-    json(StatusCode::OK, &page)
+    json(StatusCode::OK, page).await
 }
 
 /// What is recorded with a new checkpoint.
@@ -135,12 +135,12 @@ pub(super) async fn make_checkpoint(mut asked: Asked) -> Answer {
         Box::pin(async move { session.checkpoint(notes.options()).await })
     };
     let made = asked.caller.door.threads().lasting_history(&asked.caller.scope, work).await?;
-    json(StatusCode::CREATED, &made)
+    json(StatusCode::CREATED, made).await
 }
 
 pub(super) async fn checkpoint(asked: Asked) -> Answer {
     let found = asked.checkpoint(asked.param("checkpoint")).await?;
-    json(StatusCode::OK, &asked.session().await?.shown(found).await?)
+    json(StatusCode::OK, asked.session().await?.shown(found).await?).await
 }
 
 pub(super) async fn restore(mut asked: Asked) -> Answer {
@@ -155,7 +155,7 @@ pub(super) async fn restore(mut asked: Asked) -> Answer {
         };
         Box::pin(async move { threads.lasting_history(scope, work).await })
     };
-    json(StatusCode::CREATED, &with_checkpoint(&*asked.checkpointer()?, scope, asked.param("checkpoint"), restore).await?)
+    json(StatusCode::CREATED, with_checkpoint(&*asked.checkpointer()?, scope, asked.param("checkpoint"), restore).await?).await
 }
 
 /// Reads a file as of a checkpoint.
@@ -193,17 +193,17 @@ pub(super) async fn fork(mut asked: Asked) -> Answer {
     let session = asked.session().await?;
     if request.history {
         if request.at.is_some() || request.label.is_some() {
-            return Err(Error::invalid_argument("a copy with `history` is of all checkpoints; leave `at` and `label` out").into());
+            return Err(Error::invalid_argument("a copy with `history` includes all checkpoints; leave `at` and `label` out").into());
         }
         let (newest, _) = session.copy_thread(&request.thread).await?;
-        return json(StatusCode::CREATED, &newest);
+        return json(StatusCode::CREATED, newest).await;
     }
     let mut options = PutOptions::new();
     options.label = request.label;
     let (session, to, options) = (&session, &*request.thread, &options);
     let fork = |found: Checkpoint| -> BoxFuture<'_, Result<_>> { Box::pin(session.fork(found.id.into(), to, options)) };
     let name = request.at.as_deref().unwrap_or("latest");
-    json(StatusCode::CREATED, &with_checkpoint(&*asked.checkpointer()?, &asked.caller.scope, name, fork).await?)
+    json(StatusCode::CREATED, with_checkpoint(&*asked.checkpointer()?, &asked.caller.scope, name, fork).await?).await
 }
 
 /// Which checkpoint of which thread to merge, and how.
@@ -250,7 +250,7 @@ pub(super) async fn merge(mut asked: Asked) -> Answer {
         };
         Box::pin(async move { threads.lasting_history(scope, work).await })
     };
-    json(StatusCode::OK, &with_checkpoint(&*asked.checkpointer()?, &theirs, name, merge).await?)
+    json(StatusCode::OK, with_checkpoint(&*asked.checkpointer()?, &theirs, name, merge).await?).await
 }
 
 /// Which two checkpoints to compare.
@@ -284,7 +284,7 @@ pub(super) async fn compare(asked: Asked) -> Answer {
         states.push(with_checkpoint(checkpointer, scope, name, open).await?.state);
     }
     let session = asked.session().await?;
-    json(StatusCode::OK, &session.diff(&states[0], &states[1], query.cursor.as_deref(), page(query.limit)?).await?)
+    json(StatusCode::OK, session.diff(&states[0], &states[1], query.cursor.as_deref(), page(query.limit)?).await?).await
 }
 
 /// Which checkpoints to delete: those that no given rule keeps.
@@ -310,7 +310,7 @@ pub(super) async fn prune(mut asked: Asked) -> Answer {
     let mut options = PruneOptions::new().with_keep_labelled(request.keep_labelled).with_dry_run(request.dry_run);
     options.keep_last = request.keep_last;
     options.older_than = request.older_than_seconds.map(Duration::from_secs);
-    json(StatusCode::OK, &asked.checkpointer()?.prune(&asked.caller.scope, &options).await?)
+    json(StatusCode::OK, asked.checkpointer()?.prune(&asked.caller.scope, &options).await?).await
 }
 
 /// A page of the audit log.
@@ -329,12 +329,12 @@ pub(super) struct AuditQuery {
 pub(super) async fn audit(asked: Asked) -> Answer {
     asked.caller.rights.need(Access::Admin)?;
     let query: AuditQuery = asked.query()?;
-    json(StatusCode::OK, &asked.session().await?.calls(query.after, query.until, page(query.limit)?).await?)
+    json(StatusCode::OK, asked.session().await?.calls(query.after, query.until, page(query.limit)?).await?).await
 }
 
 /// Returns the prompt memory of the workspace, as text for a system prompt.
 pub(super) async fn memory(asked: Asked) -> Answer {
-    json(StatusCode::OK, &asked.session().await?.memory_prompt().await)
+    json(StatusCode::OK, asked.session().await?.memory_prompt().await).await
 }
 
 impl Asked {
@@ -353,6 +353,6 @@ fn page(limit: Option<usize>) -> Result<usize> {
     match limit {
         None => Ok(100),
         Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
-        Some(limit) => Err(Error::invalid_argument(format!("a limit of {limit} is not from 1 to {PAGE_MAX}"))),
+        Some(limit) => Err(Error::invalid_argument(format!("the limit {limit} is not between 1 and {PAGE_MAX}"))),
     }
 }

@@ -44,7 +44,7 @@ pub(super) async fn follow(mut request: Request, next: Next) -> Response {
     response
 }
 
-/// Parses the trace context of a request. Several parents count as none.
+/// Parses the trace context of a request. Several parent headers count as none.
 fn told(headers: &HeaderMap) -> Option<TraceContext> {
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let (parent, None) = (parents.next()?.to_str().ok()?, parents.next()) else { return None };

@@ -5,7 +5,7 @@
 
 use super::batch::RESTORED_VERSION_END;
 use super::walk::Walk;
-use super::{Batch, Item, Namespace, ScanOptions, Store, copy, derived};
+use super::{Batch, Item, Namespace, ScanOptions, Store, StoreExt, copy, derived};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,7 +163,7 @@ impl ImportOptions {
 /// Writes every live row of a store to an archive, except for those that are [withheld](Withheld) and not included.
 ///
 /// Each page of rows shows one moment, but the archive as a whole does not: concurrent writes may or may not be in it. Indexes of trees are
-/// therefore left out, because they could show another moment than their files. An interrupted export leaves an archive without an end,
+/// therefore left out, because they might not match the files in the archive. An interrupted export leaves an archive without an end,
 /// which [`import`] refuses. Memory: a few pages, or the largest body. `output` is written on a blocking thread and flushed at the end.
 ///
 /// # Errors
@@ -235,7 +235,7 @@ pub async fn export(
 
 async fn send(parts: &mpsc::Sender<Part>, part: Part) -> Result<()> {
     // The writer itself reports why it stopped.
-    parts.send(part).await.map_err(|_| Error::new(ErrorKind::Unavailable, "the archive cannot be written any more"))
+    parts.send(part).await.map_err(|_| Error::new(ErrorKind::Unavailable, "the archive can no longer be written"))
 }
 
 /// The rows of a page.
@@ -266,8 +266,8 @@ pub async fn import(
         && let Some(page) = Walk::new(store, ScanOptions::new().with_limit(1)).without_all(withheld(&options.include)).page().await?
     {
         let message = format!(
-            "`{store}` is not empty, it holds `{}`; name an empty store, or import over what is there by `--onto`, which replaces the rows \
-             that both have and leaves the others",
+            "`{store}` is not empty, it holds `{}`; name an empty store, or import over it with `--onto`, which \
+                replaces the rows that both have and keeps the others",
             page.namespace
         );
         return Err(Error::new(ErrorKind::AlreadyExists, message));
@@ -286,7 +286,7 @@ pub async fn import(
     let (pages, waiting) = mpsc::channel::<Found>(1);
     let read = tokio::task::spawn_blocking(move || {
         read::read(&mut input, limits, |page| {
-            let gone = |_| Error::new(ErrorKind::Unavailable, "the import was broken off");
+            let gone = |_| Error::new(ErrorKind::Unavailable, "the import was interrupted");
             pages.blocking_send(page).map_err(gone)
         })
     });
@@ -296,7 +296,7 @@ pub async fn import(
     if done.is_ok() {
         done = match read {
             Ok(end) if end == checked => Ok(()),
-            Ok(_) => Err(Error::new(ErrorKind::Conflict, "the archive was changed while it was imported")),
+            Ok(_) => Err(Error::new(ErrorKind::Conflict, "the archive changed during the import")),
             Err(error) => Err(error),
         };
     }
@@ -354,7 +354,11 @@ impl Put {
             1 => "1 row of the archive is".to_owned(),
             rows => format!("{rows} rows of the archive are"),
         };
-        let message = format!("{}; {what} in `{store}`: import it again by `--onto`, which goes on, or empty the store", error.message());
+        let message = format!(
+            "{}; {what} in `{store}`: import it again with `--onto`, which continues, or empty the \
+            store",
+            error.message()
+        );
         error.with_message(message)
     }
 }
@@ -388,5 +392,5 @@ fn value_bytes(batch: &Batch) -> u64 {
 }
 
 fn stopped(error: tokio::task::JoinError) -> Error {
-    Error::new(ErrorKind::Internal, "an archive stopped halfway; this is a fault of the program").with_source(error)
+    Error::new(ErrorKind::Internal, "an archive was left incomplete; this is a bug in the program").with_source(error)
 }

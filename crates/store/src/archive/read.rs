@@ -43,7 +43,7 @@ pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found)
     while let Some(entry) = entries.next().transpose().map_err(|error| unread("an entry", error))? {
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         if !entry.header().entry_type().is_file() {
-            return Err(broken(&name, "it is no plain file, and an export holds nothing else"));
+            return Err(broken(&name, "it is not a plain file, and an export holds only those"));
         }
         let size = entry.size();
         match name.as_str() {
@@ -59,7 +59,7 @@ pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found)
                 state.check_end(&name, &end)?;
                 return match entries.next().transpose().map_err(|error| unread("what follows the end", error))? {
                     None => Ok(end),
-                    Some(entry) => Err(broken(&String::from_utf8_lossy(&entry.path_bytes()), &format!("it stands behind `{END}`"))),
+                    Some(entry) => Err(broken(&String::from_utf8_lossy(&entry.path_bytes()), &format!("it comes after `{END}`"))),
                 };
             }
             _ => match name.strip_prefix("blobs/") {
@@ -70,7 +70,7 @@ pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found)
     }
     let message = match has_head {
         true => format!("the archive is cut off: `{END}` is missing; export the store again"),
-        false => "this is no export of a store: it is empty; name another file".to_owned(),
+        false => "this is not an export of a store: it is empty; name another file".to_owned(),
     };
     Err(Error::new(ErrorKind::Corrupt, message))
 }
@@ -81,7 +81,10 @@ fn check_head(head: &Head) -> Result<()> {
         FORMER_FORMAT => Ok(()),
         0 => Err(broken(HEAD, "the number of its format is 0")),
         newer => {
-            let message = format!("the archive is of format {newer} and this program knows {ARCHIVE_FORMAT}; import it by a newer one");
+            let message = format!(
+                "the archive has format {newer}, but this program reads formats up to \
+                {ARCHIVE_FORMAT}; import it with a newer version"
+            );
             Err(Error::unsupported(message))
         }
     }
@@ -113,11 +116,11 @@ impl State {
             return Err(broken(name, "a content is named by its BLAKE3 hash in hexadecimal digits"));
         }
         if self.blobs.contains_key(hash) {
-            return Err(broken(name, "it stands twice before one page"));
+            return Err(broken(name, "it occurs twice before one page"));
         }
         if size > self.limits.blob_bytes_max {
             let message = format!(
-                "the content `{name}` has {size} bytes and at most {} are taken; import it into another engine",
+                "the content `{name}` has {size} bytes and the store accepts at most {}; import it into another engine",
                 self.limits.blob_bytes_max
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
@@ -125,7 +128,7 @@ impl State {
         check_blobs(name, self.blobs.values().map(|(content, _)| content.len() as u64).chain([size]))?;
         let content = bytes_of(name, content, size)?;
         if blake3::hash(&content).to_hex().as_str() != hash {
-            return Err(broken(name, "the content is not what its name says"));
+            return Err(broken(name, "the content does not match the hash that names it"));
         }
         self.blobs.insert(hash.to_owned(), (content.into(), false));
         Ok(())
@@ -135,10 +138,10 @@ impl State {
     fn lines(&mut self, name: &str, content: impl Read, size: u64) -> Result<Found> {
         let expected = format!("items/{:08}.jsonl", self.totals.pages + 1);
         if name != expected {
-            return Err(broken(name, &format!("it is unknown, or out of order: `{expected}`, its contents or `{END}` come here")));
+            return Err(broken(name, &format!("it is unknown or out of order: expected `{expected}`, its contents or `{END}`")));
         }
         if size > LINES_BYTES_MAX {
-            return Err(too_large(name, &format!("its lines are over {LINES_BYTES_MAX} bytes")));
+            return Err(too_large(name, &format!("its lines exceed {LINES_BYTES_MAX} bytes")));
         }
         self.totals.pages += 1;
         let mut lines = BufReader::new(content);
@@ -177,7 +180,7 @@ impl State {
     }
 
     fn row(&mut self, line: &[u8]) -> Result<(Namespace, Item), String> {
-        let row: Row<'_> = serde_json::from_slice(line).map_err(|error| format!("it is no row: {error}"))?;
+        let row: Row<'_> = serde_json::from_slice(line).map_err(|error| format!("it is not a row: {error}"))?;
         let blobs = &mut self.blobs;
         let (namespace, item) = row.into_item(|hash| {
             let (content, is_named) = blobs.get_mut(hash)?;
@@ -186,7 +189,7 @@ impl State {
         })?;
         let here = (namespace, item.key.clone());
         if self.last.as_ref().is_some_and(|last| *last >= here) {
-            return Err("the row is not behind the one before it, in the order of namespaces and keys".to_owned());
+            return Err("the row is not after the one before it, in order of namespace and key".to_owned());
         }
         self.totals.rows += 1;
         self.totals.value_bytes += item.value.len() as u64;
@@ -200,11 +203,11 @@ impl State {
 
     fn check_end(&mut self, name: &str, end: &End) -> Result<()> {
         if !self.blobs.is_empty() {
-            return Err(broken(name, "contents stand before it that no page names"));
+            return Err(broken(name, "the contents before it are not named by any page"));
         }
         let Totals { pages, rows, value_bytes, digest } = std::mem::take(&mut self.totals);
         if (end.pages, end.rows, end.value_bytes) != (pages, rows, value_bytes) || end.digest != digest.finish() {
-            return Err(broken(name, "the archive does not hold what its end says"));
+            return Err(broken(name, "the archive does not match the totals at its end"));
         }
         if end.version > super::VERSION_MAX {
             return Err(broken(name, &format!("the version is over {}", super::VERSION_MAX)));
@@ -226,7 +229,7 @@ fn check_reserved(namespace: &Namespace) -> Result<(), String> {
 fn check_blobs(name: &str, sizes: impl Iterator<Item = u64>) -> Result<()> {
     let (sum, largest) = sizes.fold((0_u64, 0), |(sum, largest), size| (sum.saturating_add(size), size.max(largest)));
     if sum - largest > BLOBS_BYTES_MAX {
-        return Err(too_large(name, &format!("the contents of one page are over {BLOBS_BYTES_MAX} bytes beside the largest")));
+        return Err(too_large(name, &format!("the contents of one page exceed {BLOBS_BYTES_MAX} bytes, not counting the largest")));
     }
     Ok(())
 }
@@ -236,7 +239,7 @@ fn json<T: DeserializeOwned>(name: &str, content: impl Read, size: u64) -> Resul
         return Err(too_large(name, &format!("it is over {JSON_BYTES_MAX} bytes")));
     }
     let content = bytes_of(name, content, size)?;
-    serde_json::from_slice(&content).map_err(|error| broken(name, &format!("it is not what stands there in an export: {error}")))
+    serde_json::from_slice(&content).map_err(|error| broken(name, &format!("it does not have the form of an export: {error}")))
 }
 
 /// Reads `size` bytes. Allocates as they arrive, not as declared.
@@ -275,8 +278,8 @@ pub(super) fn unread_again(error: io::Error) -> Error {
 /// Converts a failure to read the stream or its content.
 fn unread(name: &str, error: io::Error) -> Error {
     if error.raw_os_error().is_some() {
-        return Error::new(ErrorKind::Unavailable, "the archive cannot be read; look at where it is and try again").with_source(error);
+        return Error::new(ErrorKind::Unavailable, "the archive cannot be read; check its location and try again").with_source(error);
     }
-    let message = format!("`{}` of the archive cannot be read: this is no tar archive, or it is cut off", shown(name));
+    let message = format!("`{}` of the archive cannot be read: this is not a tar archive, or it is cut off", shown(name));
     Error::new(ErrorKind::Corrupt, message).with_source(error)
 }

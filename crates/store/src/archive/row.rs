@@ -55,14 +55,14 @@ impl<'r> Row<'r> {
     /// Returns the row; `blob` looks up a content by its hash. The error describes the problem.
     pub(super) fn into_item(self, blob: impl FnOnce(&str) -> Option<Bytes>) -> Result<(Namespace, Item), String> {
         let namespace = Namespace::parse(&self.namespace).ok().filter(|namespace| namespace.to_string() == self.namespace);
-        let namespace = namespace.ok_or("the namespace is none, or is not written as it is printed")?;
+        let namespace = namespace.ok_or("the namespace is invalid or not in its canonical form")?;
         if self.key.is_empty() || self.key.contains('\0') || self.key.len() > KEY_BYTES_MAX {
             return Err(format!("the key is empty, holds NUL or is over {KEY_BYTES_MAX} bytes"));
         }
         if self.version == 0 || self.version > VERSION_MAX {
             return Err(format!("the version is not between 1 and {VERSION_MAX}"));
         }
-        let decode = |text: &str, what| STANDARD.decode(text).map(Bytes::from).map_err(|_| format!("`{what}` is no base64"));
+        let decode = |text: &str, what| STANDARD.decode(text).map(Bytes::from).map_err(|_| format!("`{what}` is not Base64"));
         let meta = self.meta_base64.map_or(Ok(Bytes::new()), |text| decode(&text, "meta_base64"))?;
         if meta.len() > META_BYTES_MAX {
             return Err(format!("the meta is over {META_BYTES_MAX} bytes"));
@@ -71,7 +71,7 @@ impl<'r> Row<'r> {
             (None, None, None) => Bytes::new(),
             (Some(text), None, None) => Bytes::from(text.into_owned()),
             (None, Some(text), None) => decode(&text, "value_base64")?,
-            (None, None, Some(hash)) => blob(&hash).ok_or_else(|| format!("the content `{hash:.64}` is not before it"))?,
+            (None, None, Some(hash)) => blob(&hash).ok_or_else(|| format!("the content `{hash:.64}` does not precede it"))?,
             _ => return Err("it has more than one of `value`, `value_base64` and `blob`".to_owned()),
         };
         if value.len() as u64 != self.size {

@@ -74,7 +74,7 @@ impl Paged {
     }
 }
 
-/// Writes its input. Without an end in the input it writes none, so that nobody takes the archive for complete.
+/// Writes its input. If the input has no end, the archive gets none either, so that it counts as incomplete.
 pub(super) fn write(output: impl Write, mut parts: mpsc::Receiver<Part>) -> Result<()> {
     let mut archive = tar::Builder::new(output);
     while let Some(part) = parts.blocking_recv() {
@@ -115,7 +115,7 @@ fn append(archive: &mut tar::Builder<impl Write>, name: &str, content: &[u8]) ->
 fn unwritten(error: io::Error) -> Error {
     let message = match error.kind() {
         io::ErrorKind::StorageFull => "the disk of the archive is full; make room and export again",
-        _ => "the archive cannot be written; look at where it goes and export again",
+        _ => "the archive cannot be written; check its destination and export again",
     };
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }

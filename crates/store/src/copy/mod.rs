@@ -8,7 +8,7 @@
 //!
 //! Expired rows count as absent and are not copied.
 
-use super::{Batch, BatchWrite, Item, Namespace, ScanOptions, Store, StoreCapabilities, derived, escape_key};
+use super::{Batch, BatchWrite, Item, Namespace, ScanOptions, Store, StoreCapabilities, StoreExt, derived, escape_key};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -202,6 +202,10 @@ pub async fn copy(
     Run::start(source, target, options, &mut tell).await?.run().await
 }
 
+fn one_store(source: &dyn Store, target: &dyn Store) -> Error {
+    Error::invalid_argument(format!("`{source}` and `{target}` are the same store; name another target"))
+}
+
 /// A copy in progress.
 struct Run<'c> {
     source: &'c dyn Store,
@@ -231,7 +235,10 @@ impl<'c> Run<'c> {
         source.current_version().await?;
         target.current_version().await?;
         if Noted::find(source).await?.is_some() {
-            let message = format!("`{source}` is a part of a copy itself; finish that copy first, by the command that began it");
+            let message = format!(
+                "`{source}` is itself the target of an unfinished copy; finish that copy first \
+                with the command that began it"
+            );
             return Err(Error::invalid_argument(message));
         }
         let found = Noted::find(target).await?;
@@ -262,7 +269,7 @@ impl<'c> Run<'c> {
         run.commit(Batch::new()).await?;
         if Noted::find(source).await?.is_some() {
             target.commit(Batch::new().delete_prefix(&note::namespace(), "")).await?;
-            return Err(Error::invalid_argument(format!("`{source}` and `{target}` are one store; name another one to copy it to")));
+            return Err(one_store(source, target));
         }
         if options.onto {
             derived::remove_indexes(target).await?;
@@ -275,15 +282,15 @@ impl<'c> Run<'c> {
         let (began, source) = (&self.noted.note.source, self.source.to_string());
         if *began == source && self.noted.note.source_id != source_hash(&self.options) {
             let message = format!(
-                "`{}` holds a part of a copy of another `{began}`; finish that copy from where it was begun, or empty the store before it is \
-                 copied to",
+                "`{}` holds an unfinished copy of another `{began}`; finish that copy from where it was begun, or \
+                    empty the store before copying to it",
                 self.target
             );
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         if *began != source {
             let message = format!(
-                "`{}` holds a part of a copy of `{began}`; finish that copy, or empty the store before `{source}` is copied to it",
+                "`{}` holds an unfinished copy of `{began}`; finish that copy, or empty the store before copying `{source}` to it",
                 self.target
             );
             return Err(Error::new(ErrorKind::AlreadyExists, message));
@@ -294,7 +301,7 @@ impl<'c> Run<'c> {
             (true, false) => ("with", "start it again with it"),
             _ => return Ok(()),
         };
-        let message = format!("the copy into `{}` was begun {begun} `--onto`; {advice}, or empty the store before", self.target);
+        let message = format!("the copy into `{}` was begun {begun} `--onto`; {advice}, or empty the store first", self.target);
         Err(Error::invalid_argument(message))
     }
 
@@ -309,9 +316,12 @@ impl<'c> Run<'c> {
         }
         let mut walk = self.walk(self.target, ScanOptions::new().with_limit(1));
         let Some(page) = walk.page().await? else { return Ok(()) };
+        if note::is_one_store(self.source, self.target, &page).await? {
+            return Err(one_store(self.source, self.target));
+        }
         let message = format!(
-            "`{}` is not empty, it holds `{}`; name an empty store, or copy over what is there by `--onto`, which replaces the rows that \
-             both have and leaves those that only the target has",
+            "`{}` is not empty, it holds `{}`; name an empty store, or copy over it with `--onto`, which replaces \
+                the rows that both have and keeps those that only the target has",
             self.target, page.namespace
         );
         Err(Error::new(ErrorKind::AlreadyExists, message))
@@ -343,7 +353,7 @@ impl<'c> Run<'c> {
             Some(max) if size > max => Err(Error::new(
                 ErrorKind::TooLarge,
                 format!(
-                    "the row `{}` in `{namespace}` has {size} bytes and `{}` takes at most {max}; remove it or copy to another engine",
+                    "the row `{}` in `{namespace}` has {size} bytes and `{}` accepts at most {max}; remove it or copy to another engine",
                     escape_key(&item.key),
                     self.target
                 ),

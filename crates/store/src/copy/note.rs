@@ -1,11 +1,13 @@
 //! The progress of a copy, recorded in the target by each of its batches.
 
-use crate::walk::Walk;
+use crate::walk::{Walk, WalkPage};
 use crate::{Batch, Condition, Item, Namespace, ScanOptions, Store};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 
@@ -21,12 +23,18 @@ const COUNTER_KEY: &str = "counter";
 /// The key prefix of the rows that list what was sent.
 const SENT_PREFIX: &str = "sent/";
 
+/// The key prefix of the row that shows whether two openings are of one store.
+const PROBE_PREFIX: &str = "probe/";
+
+/// When the probe expires, if its removal fails.
+const PROBE_LIFE: Duration = Duration::from_secs(60);
+
 /// The format version of the note.
 const FORMAT: u32 = 1;
 
 /// Returns the namespace of the note.
 pub(crate) fn namespace() -> Namespace {
-    Namespace::new(COPY_NAMESPACE).expect("two plain components")
+    Namespace::new(COPY_NAMESPACE).expect("the components are valid constants")
 }
 
 /// The record of a copy.
@@ -106,6 +114,26 @@ pub(super) async fn read_sent(target: &dyn Store) -> Result<HashSet<RowHash>> {
     Ok(sent)
 }
 
+/// Returns whether a target that is not empty is the source, opened a second time. `page` holds a row of the target.
+///
+/// Only a target whose row the source has too, in the same version, is written to: it gets a probe row, which is then looked up in the
+/// source. A target that refuses the probe counts as another store.
+pub(super) async fn is_one_store(source: &dyn Store, target: &dyn Store, page: &WalkPage) -> Result<bool> {
+    let Some(item) = page.items.first() else { return Ok(false) };
+    let same = source.get_part(&page.namespace, &item.key, 0..0).await?;
+    if same.is_none_or(|same| same.item.version != item.version) {
+        return Ok(false);
+    }
+    // Each `RandomState` has its own random keys.
+    let probe = format!("{PROBE_PREFIX}{:016x}", RandomState::new().build_hasher().finish());
+    if target.commit(Batch::new().put_for(&namespace(), &*probe, Bytes::new(), PROBE_LIFE)).await.is_err() {
+        return Ok(false);
+    }
+    let found = source.get(&namespace(), &probe).await;
+    target.commit(Batch::new().delete(&namespace(), &*probe)).await?;
+    Ok(found?.is_some())
+}
+
 /// A note as stored in the target.
 #[derive(Debug)]
 pub(super) struct Noted {
@@ -127,7 +155,7 @@ impl Noted {
             || Error::new(ErrorKind::Corrupt, format!("the note of a copy in `{store}` cannot be read; empty the store and copy again"));
         let note: Note = serde_json::from_slice(&item.value).map_err(|source| unreadable().with_source(source))?;
         if note.format != FORMAT {
-            let message = format!("the copy in `{store}` was begun by a newer version; finish it with that");
+            let message = format!("the copy in `{store}` was begun by a newer version; finish it with that version");
             return Err(Error::unsupported(message));
         }
         Ok(Some(Self { note, version: Some(item.version) }))

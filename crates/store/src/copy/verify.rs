@@ -69,7 +69,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns in what two rows with the same key differ.
+/// Returns what differs between two rows with the same key.
 fn difference(one: &Item, other: &Item) -> Option<&'static str> {
     match () {
         () if one.version != other.version => Some("has another version"),
@@ -83,6 +83,6 @@ fn difference(one: &Item, other: &Item) -> Option<&'static str> {
 fn different(namespace: &Namespace, key: &str, what: &str) -> Error {
     let key = escape_key(key);
     let message =
-        format!("the row `{key}` in `{namespace}` {what} after the copy; look at both stores by `treehold store verify`, then copy again");
+        format!("the row `{key}` in `{namespace}` {what} after the copy; check both stores with `treehold store verify`, then copy again");
     Error::new(ErrorKind::Corrupt, message)
 }

@@ -1,7 +1,7 @@
 //! Property test: the folded effect of a batch equals its writes applied one by one.
 
 use super::*;
-use crate::{Batch, Item, MemoryStore, ScanEntry, ScanOptions, Store, log_key};
+use crate::{Batch, Item, MemoryStore, ScanEntry, ScanOptions, Store, StoreExt, log_key};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ fn put() -> impl Strategy<Value = BatchWrite> {
 fn restore() -> impl Strategy<Value = BatchWrite> {
     let ends = select(vec![None, Some(time(NOW)), Some(time(NOW - 1)), Some(time(NOW + 1)), Some(Timestamp::MAX)]);
     (namespace(), key(), any::<u8>(), 1..30_u64, ends).prop_map(|(namespace, key, value, version, ends)| {
-        // Restores truncate times to microseconds, so give them more.
+        // A restore truncates times to microseconds, so these have nanoseconds.
         let (created_at, modified_at) = (time(11) + Duration::from_nanos(999), time(12) + Duration::from_nanos(1));
         let item = Item::new(key, Bytes::new(), Bytes::from(vec![value]), Version::new(version), created_at, modified_at);
         BatchWrite::Restore { namespace, item: item.with_expires_at(ends) }
@@ -56,7 +56,7 @@ fn write() -> impl Strategy<Value = BatchWrite> {
         4 => put(),
         2 => restore(),
         2 => (any::<u8>(), time_to_live()).prop_map(|(value, time_to_live)| {
-            // A namespace of its own, because a batch may not append to a log and delete from it by prefix.
+            // The log has a separate namespace, because a batch may not append to a log and delete from it by prefix.
             let namespace = Namespace::parse("log").expect("a legal namespace");
             BatchWrite::Append { namespace, meta: Bytes::new(), value: Bytes::from(vec![value]), time_to_live }
         }),

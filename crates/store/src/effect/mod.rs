@@ -146,12 +146,12 @@ impl<'b> Effect<'b> {
     }
 }
 
-/// Prefixes of keys, none of which covers another: so the one that covers a key, if any, is the last that is not behind it.
+/// Prefixes of keys, none of which covers another. So if one covers a key, it is the last that does not sort after the key.
 #[derive(Debug, Default)]
 pub struct Prefixes<'b>(BTreeSet<(&'b Namespace, &'b str)>);
 
 impl<'b> Prefixes<'b> {
-    /// Adds a prefix. Cost: the prefixes that it covers, which go.
+    /// Adds a prefix and removes those that it covers. Cost: proportional to their number.
     pub fn insert(&mut self, namespace: &'b Namespace, prefix: &'b str) {
         if self.cover(namespace, prefix) {
             return;
@@ -267,7 +267,8 @@ mod tests {
         assert_eq!((effect.deletes.len(), effect.prefixes), (0, vec![(&a, "d/")]));
     }
 
-    /// Each put was compared with every prefix removed before it, and each prefix with every write before it: hours for such a batch.
+    /// Regression: each put was compared with every prefix removed before it, and each prefix with every write before it, which took hours
+    /// for such a batch.
     #[test]
     fn many_prefixes_and_puts_are_folded_without_comparing_all_with_all() {
         const COUNT: usize = 100_000;
@@ -276,7 +277,7 @@ mod tests {
         let batch = keys.iter().fold(Batch::new(), |batch, key| batch.delete_prefix(&a, format!("{key}/")).put(&a, key.clone(), ""));
         let effect = Effect::of(&batch.writes, now());
         assert_eq!((effect.prefixes.len(), effect.puts.len()), (COUNT, COUNT));
-        // A put beneath a removed prefix is new, and a prefix that covers others stands for them.
+        // A put beneath a removed prefix is new, and a prefix that covers others replaces them.
         let batch = keys.iter().fold(batch, |batch, key| batch.put(&a, format!("{key}/x"), "")).delete_prefix(&a, "0");
         let effect = Effect::of(&batch.writes, now());
         assert_eq!((effect.prefixes, effect.puts.len()), (vec![(&a, "0")], 0));

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
+use treehold_core::backoff::LostRaces;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
@@ -31,9 +32,6 @@ pub use search::{JsonCursor, JsonFound, JsonPage, JsonSearch};
 
 /// The prefix of every item's metadata. Rows without metadata are items too if they contain JSON.
 const MARK: &str = "json";
-
-/// How often an update is attempted while others keep changing the item.
-const UPDATE_ATTEMPTS_MAX: u32 = 32;
 
 /// A read does not extend an item's life during the first 1/10 of its time to live.
 const REFRESH_AFTER: u32 = 10;
@@ -82,7 +80,7 @@ pub struct JsonItem<T> {
     pub key: String,
     /// The value.
     pub value: T,
-    /// The version of the put that wrote it, for [`JsonStore::put_if`].
+    /// The version of the put that wrote it, for a [conditional put](JsonStore::put_if).
     pub version: Version,
     /// When the key first appeared.
     pub created_at: Timestamp,
@@ -196,7 +194,7 @@ impl JsonStore {
     /// Cost: two round trips per attempt.
     ///
     /// # Errors
-    /// Those of `change`. [`Conflict`](ErrorKind::Conflict) when 32 attempts in a row lose to other writers. Otherwise
+    /// Those of `change`. [`Conflict`](ErrorKind::Conflict) when [`LostRaces::MAX`] attempts in a row lose to other writers. Otherwise
     /// as [`JsonStore::get`] and [`JsonStore::put`].
     pub async fn update<T: Serialize + DeserializeOwned>(
         &self,
@@ -204,7 +202,7 @@ impl JsonStore {
         key: &str,
         mut change: impl FnMut(Option<T>) -> Result<T>,
     ) -> Result<Version> {
-        let mut attempts = 1;
+        let mut races = LostRaces::new();
         loop {
             let row = self.store.get(namespace, key).await?;
             let condition = row.as_ref().map_or(Condition::Absent, |row| Condition::Version(row.version));
@@ -213,7 +211,11 @@ impl JsonStore {
             let time_to_live = row.as_ref().map_or(self.time_to_live, time_to_live_of);
             let batch = Batch::new().expect(namespace, key, condition);
             match self.write(batch, namespace, key, &change(value)?, time_to_live).await {
-                Err(error) if error.kind() == ErrorKind::Conflict && attempts < UPDATE_ATTEMPTS_MAX => attempts += 1,
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    if !races.lost().await {
+                        return Err(error);
+                    }
+                }
                 written => return written,
             }
         }

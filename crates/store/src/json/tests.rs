@@ -21,7 +21,7 @@ async fn keys(items: &JsonStore, namespace: &str, search: JsonSearch) -> Vec<Str
         all.extend(page.items.iter().map(|found| format!("{}:{}", found.namespace, found.key)));
         match page.next {
             Some(next) => {
-                assert!(search.start_after.as_ref() < Some(&next), "the cursor goes on");
+                assert!(search.start_after.as_ref() < Some(&next), "the cursor advances");
                 search.start_after = Some(next);
             }
             None => return all,
@@ -29,7 +29,7 @@ async fn keys(items: &JsonStore, namespace: &str, search: JsonSearch) -> Vec<Str
     }
 }
 
-/// A page held as many items as its limit allowed, whatever their size.
+/// Regression: a page held as many items as its limit allowed, whatever their size.
 #[tokio::test]
 async fn page_of_large_items_ends_early_and_continues() {
     let items = items();
@@ -86,7 +86,7 @@ async fn put_and_delete_honor_version_conditions() {
     let items = items();
     let a = space("a");
     let first = items.put_if(&a, "k", &1, Condition::Absent).await.expect("created");
-    assert_eq!(items.put_if(&a, "k", &2, Condition::Absent).await.expect_err("it is there").kind(), ErrorKind::Conflict);
+    assert_eq!(items.put_if(&a, "k", &2, Condition::Absent).await.expect_err("it exists").kind(), ErrorKind::Conflict);
     let second = items.put_if(&a, "k", &2, Condition::Version(first)).await.expect("as read");
     let error = items.put_if(&a, "k", &3, Condition::Version(first)).await.expect_err("changed");
     assert_eq!(error.current_version(), Some(second));
@@ -111,7 +111,10 @@ async fn search_covers_one_namespace_unless_descendants_are_requested() {
         assert_eq!(keys(&items, "a", paged).await, all, "{limit} {rows_max}");
     }
     let outside = JsonSearch::new().with_start_after(JsonCursor::new(&space("b"), "k"));
-    assert_eq!(items.search::<Value>(&space("a"), &outside).await.expect_err("another search's").kind(), ErrorKind::InvalidArgument);
+    assert_eq!(
+        items.search::<Value>(&space("a"), &outside).await.expect_err("the cursor belongs to another search").kind(),
+        ErrorKind::InvalidArgument
+    );
 }
 
 #[tokio::test]
@@ -144,7 +147,7 @@ async fn read_extends_an_items_life_without_changing_its_version() {
     let counter = items.store().current_version().await.expect("a version");
     for _ in 0..3 {
         now.fetch_add(60, Ordering::Relaxed);
-        let item: JsonItem<u8> = items.get(&a, "read").await.expect("read").expect("it lives on");
+        let item: JsonItem<u8> = items.get(&a, "read").await.expect("read").expect("the read extended the item's life");
         assert_eq!(item.version, version);
         let search = JsonSearch::new().with_prefix("searched");
         assert_eq!(items.search::<u8>(&a, &search).await.expect("a page").items.len(), 1);

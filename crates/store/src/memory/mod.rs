@@ -9,9 +9,9 @@ use self::key::Key;
 use super::page::{PageBuilder, Step, key_after, prefix_end};
 use super::watch::Watches;
 use super::{
-    Batch, BatchWrite, Condition, Item, ItemPart, LentParts, LentRow, LentRows, Namespace, NamespacePage, NamespacesOptions, Precondition,
-    Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreStats, Watch, expiry, log_key, precondition_failed,
-    whole_microseconds,
+    Batch, BatchWrite, Condition, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Precondition, RowsSnapshot, Scan,
+    ScanOptions, SnapshotParts, SnapshotRow, SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance,
+    StoreStats, Watch, expiry, log_key, precondition_failed, whole_microseconds,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -57,7 +57,7 @@ pub struct MemoryStore {
 impl MemoryStore {
     /// Returns the capabilities of every store of this engine.
     pub fn offers() -> StoreCapabilities {
-        StoreCapabilities::new(Durability::None)
+        StoreCapabilities::new(Durability::None).with_sweeps(true)
     }
 
     /// Makes an empty store.
@@ -75,6 +75,10 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn capabilities(&self) -> StoreCapabilities {
         Self::offers()
+    }
+
+    fn extensions(&self) -> StoreExtensions<'_> {
+        StoreExtensions::new().with_maintenance(self).with_snapshot_rows(self)
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
@@ -102,13 +106,6 @@ impl Store for MemoryStore {
         Ok(page.finish())
     }
 
-    async fn lend(&self, namespace: &Namespace) -> Result<Option<Arc<dyn LentRows>>> {
-        let now = self.clock.now();
-        let rows = self.rows.read();
-        let records = rows.namespaces.get(namespace).cloned().unwrap_or_default();
-        Ok(Some(Arc::new(Snapshot { records, now, is_mortal: !rows.expiries.is_empty() })))
-    }
-
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         let now = self.clock.now();
         let snapshot = self.rows.read().namespaces.clone();
@@ -122,21 +119,16 @@ impl Store for MemoryStore {
         for (index, precondition) in batch.preconditions.iter().enumerate() {
             rows.check(index, precondition, now)?;
         }
-        let watched = self.watches.of(&batch);
+        let watched = self.watches.written_by(&batch);
         let versions = rows.apply(batch.writes, now);
         let version = Version::new(rows.version);
         drop(rows);
-        watched.iter().for_each(|namespace| self.watches.tell(namespace, version));
+        watched.iter().for_each(|namespace| self.watches.notify(namespace, version));
         Ok(versions)
     }
 
     async fn current_version(&self) -> Result<Version> {
         Ok(Version::new(self.rows.read().version))
-    }
-
-    async fn sweep(&self, limit: usize) -> Result<usize> {
-        let now = self.clock.now();
-        Ok(self.rows.write().sweep(limit, now))
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
@@ -145,9 +137,22 @@ impl Store for MemoryStore {
         drop(self.rows.read());
         Ok(watch)
     }
+}
+
+#[async_trait]
+impl StoreMaintenance for MemoryStore {
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        let now = self.clock.now();
+        Ok(self.rows.write().sweep(limit, now))
+    }
 
     async fn describe(&self) -> Result<StoreDescription> {
         Ok(StoreDescription::new("memory", self.capabilities().durability))
+    }
+
+    /// Finds nothing: memory holds what was put.
+    async fn check(&self) -> Result<Vec<Error>> {
+        Ok(Vec::new())
     }
 
     async fn stats(&self) -> Result<StoreStats> {
@@ -163,9 +168,15 @@ impl Store for MemoryStore {
         }
         Ok(stats)
     }
+}
 
-    async fn check(&self) -> Result<Vec<Error>> {
-        Ok(Vec::new())
+#[async_trait]
+impl SnapshotRows for MemoryStore {
+    async fn snapshot_rows(&self, namespace: &Namespace) -> Result<Option<Arc<dyn RowsSnapshot>>> {
+        let now = self.clock.now();
+        let rows = self.rows.read();
+        let records = rows.namespaces.get(namespace).cloned().unwrap_or_default();
+        Ok(Some(Arc::new(Snapshot { records, now, is_mortal: !rows.expiries.is_empty() })))
     }
 }
 
@@ -193,22 +204,22 @@ struct Snapshot {
     is_mortal: bool,
 }
 
-impl LentRows for Snapshot {
-    fn get(&self, key: &str) -> Option<LentRow<'_>> {
+impl RowsSnapshot for Snapshot {
+    fn get(&self, key: &str) -> Option<SnapshotRow<'_>> {
         let (key, record) = self.records.get_key_value(key)?;
-        record.is_live(self.now).then(|| LentRow::new(key, record))
+        record.is_live(self.now).then(|| SnapshotRow::new(key, record))
     }
 
-    fn range<'r>(&'r self, start: &str, end: Option<&str>) -> Box<dyn Iterator<Item = LentRow<'r>> + Send + 'r> {
+    fn range<'r>(&'r self, start: &str, end: Option<&str>) -> Box<dyn Iterator<Item = SnapshotRow<'r>> + Send + 'r> {
         if end.is_some_and(|end| end <= start) {
             return Box::new(std::iter::empty());
         }
         let live = range(&self.records, start, end).filter(|(_, record)| !self.is_mortal || record.is_live(self.now));
-        Box::new(live.map(|(key, record)| LentRow::new(key, record)))
+        Box::new(live.map(|(key, record)| SnapshotRow::new(key, record)))
     }
 }
 
-impl LentParts for Record {
+impl SnapshotParts for Record {
     fn meta(&self) -> &[u8] {
         self.meta.as_slice()
     }
@@ -423,7 +434,7 @@ impl Rows {
     fn sweep(&mut self, limit: usize, now: Timestamp) -> usize {
         let mut swept = 0;
         while swept < limit && self.expiries.first().is_some_and(|(at, ..)| *at <= now) {
-            let (_, namespace, key) = self.expiries.pop_first().expect("the first was just seen");
+            let (_, namespace, key) = self.expiries.pop_first().expect("the first entry was just seen");
             self.remove(&namespace, &key);
             swept += 1;
         }
@@ -445,7 +456,7 @@ fn fill(page: &mut PageBuilder, records: &Records, now: Timestamp) -> Result<()>
     let mut start = page.start();
     while let Some(from) = start.take() {
         for (key, record) in range(records, &from, end.as_deref()).filter(|(_, record)| record.is_live(now)) {
-            match page.take(key, |with_value| Ok(record.item(key, with_value)))? {
+            match page.offer(key, |with_value| Ok(record.item(key, with_value)))? {
                 Step::Next => {}
                 Step::Seek(to) => {
                     start = Some(to);
@@ -465,13 +476,11 @@ fn list_namespaces(all: &OrdMap<Namespace, Records>, options: &NamespacesOptions
         (None, Some(beneath)) => Bound::Included(beneath),
         (None, None) => Bound::Unbounded,
     };
-    let mut found = all
+    let found = all
         .range::<(Bound<&Namespace>, Bound<&Namespace>), Namespace>((start, Bound::Unbounded))
-        .take_while(|(namespace, _)| options.beneath.as_ref().is_none_or(|beneath| namespace.starts_with(beneath)))
         .filter(|(_, records)| records.values().any(|record| record.is_live(now)))
         .map(|(namespace, _)| namespace.clone());
-    let namespaces = found.by_ref().take(options.limit).collect();
-    NamespacePage::new(namespaces, found.next().is_some())
+    NamespacePage::of(found, options)
 }
 
 #[cfg(test)]

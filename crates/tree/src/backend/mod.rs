@@ -1,14 +1,16 @@
 //! A file tree behind one root: the trait that every tier, layer and composite implements.
 //!
-//! Seven read methods and [`apply`](Backend::apply) are all there is; every one is required, so that a wrapper which forgets
-//! one fails to compile. The friendly verbs (`write`, `edit`, `delete`...) are [`BackendExt`], each one change. What all
-//! implementations must do alike is written once, as the cases of `conformance` and as the pure rules
+//! It consists of six read methods, [`apply`](Backend::apply) and [`review`](Backend::review). All are required, so that a wrapper which
+//! forgets one fails to compile; [`forward_backend!`](crate::forward_backend) writes those that a wrapper passes on. [`BackendExt`] adds
+//! verbs (`write`, `edit`, `delete`...) that make one change each, and [`ContentStream`] reads a file in parts. The rules that all
+//! implementations share are written once, as the cases of `conformance` and as the pure functions
 //! of [`text`](treehold_core::text) and [`search`](treehold_core::search).
 //!
 //! [`StateBackend`] keeps a tree in memory, [`StoreBackend`] in the rows of a [`Store`](treehold_store::Store), and
 //! [`FilesystemBackend`] in a directory of the host; [`Subtree`] shows a part of any of them as a tree of its own,
-//! [`OverlayBackend`] keeps what is changed in one apart from it, and [`CachedBackend`] what was read of one near.
+//! [`OverlayBackend`] keeps the changes of one separate from it, and [`CachedBackend`] caches what was read from one.
 
+use crate::forward_backend;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fmt;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Edit, Entry, EntryKind, Failure, FileRead, GlobOptions, GlobResult, GrepOptions,
-    GrepResult, Listing, LsOptions, OnFailure, ReadOptions, Review, SearchOptions, SearchResult, Sight, Version, WriteMode,
+    GrepResult, Listing, LsOptions, OnFailure, ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions, Version, WriteMode,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
@@ -24,17 +26,22 @@ mod cached;
 #[cfg(all(feature = "filesystem", unix))]
 mod filesystem;
 mod flat;
+#[doc(hidden)]
+pub mod forward;
 mod news;
 pub(crate) mod overlay;
 pub(crate) mod rebase;
 pub(crate) mod recall;
 mod state;
 mod store;
+mod stream;
 mod subtree;
 
 pub use cached::{CacheOptions, CachedBackend, Staleness};
 #[cfg(all(feature = "filesystem", unix))]
 pub use filesystem::{FilesystemBackend, FilesystemOptions, SyncMode};
+#[cfg(all(feature = "filesystem", unix))]
+pub(crate) use filesystem::{HostDirectory, HostNode, open_to_pass};
 pub use news::TreeNews;
 pub use overlay::{
     OverlayApplied, OverlayApplyOptions, OverlayBackend, OverlayConflict, OverlayDiff, OverlayDiffOptions, OverlayDifference,
@@ -45,24 +52,26 @@ pub(crate) use recall::{add_snippets, listed_files};
 pub(crate) use state::{Child, Graft, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
 pub use store::{IndexKind, IndexProgress, IndexState, StoreBackend, Verification};
+pub use stream::{ContentStream, StreamOptions};
 pub use subtree::Subtree;
 
 /// A file tree behind one root.
 ///
-/// Paths are absolute within the tree. `Display` prints the tree as a reader would draw it, without secrets and host paths
-/// of layers left out: `Audit(Limit(8, Composite(State, /memories => Store(sqlite:agent.db))))`.
+/// Paths are absolute within the tree. `Display` prints the tree with all its layers and mounts, but without secrets and full host paths:
+/// `Audit(Limit(8, Composite(State, /memories => Store(sqlite:agent.db))))`.
 ///
-/// A future that is dropped stops the work; of a change it leaves the old content or the new, never half.
+/// Dropping a future stops its work; a dropped change leaves either the old content or the new, never a part.
 #[async_trait]
 pub trait Backend: Send + Sync + fmt::Display + fmt::Debug {
     /// Declares what the tree offers beyond the contract.
     fn capabilities(&self) -> Capabilities;
 
-    /// Looks at one path. A link is shown as the link, not as what it names.
+    /// Returns the entry at a path. A link is shown as the link, not as its target.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound), [`NotADirectory`](ErrorKind::NotADirectory) beneath a file.
-    async fn stat(&self, path: &VfsPath) -> Result<Entry>;
+    /// [`NotFound`](ErrorKind::NotFound), [`NotADirectory`](ErrorKind::NotADirectory) beneath a file, and
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) beneath a link that the options refuse to follow.
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry>;
 
     /// Reads a file: whole, a window of lines, or a range of bytes.
     ///
@@ -74,7 +83,7 @@ pub trait Backend: Send + Sync + fmt::Display + fmt::Debug {
 
     /// Lists the direct children of a directory by name.
     ///
-    /// Cost: grows with the children, not with what lies beneath or beside.
+    /// Cost: proportional to the children, independent of the files beneath them.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound), [`NotADirectory`](ErrorKind::NotADirectory) for a file.
@@ -95,11 +104,11 @@ pub trait Backend: Send + Sync + fmt::Display + fmt::Debug {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed pattern, glob or type.
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult>;
 
-    /// Recalls files by words: one file or those beneath a directory, the best first.
+    /// Ranks files by words, the best first: one file or those beneath a directory.
     ///
     /// A file is found by any word of the query, in its path or its content, and ranked by all of them
-    /// ([`rank`](treehold_core::search::rank)). The start of a content counts, up to 1 MiB. Where the tree has an index of words, that is
-    /// asked, and words are weighed by all of the tree; else the selected files are read ([`search_by_reading`]), and words are weighed
+    /// ([`rank`](treehold_core::search::rank)). Only the first 1 MiB of a content counts. If the tree has an index of words, that is
+    /// used, and words are weighted by the whole tree; otherwise the selected files are read ([`search_by_reading`]) and words weighted
     /// by them. A file named directly is searched whatever its name.
     ///
     /// # Errors
@@ -108,72 +117,43 @@ pub trait Backend: Send + Sync + fmt::Display + fmt::Debug {
     /// [`SearchOptions::RANK_MAX`].
     async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult>;
 
-    /// Applies changes in order and returns what each did. All mutation is here.
+    /// Applies changes in order and returns the result of each. This is the only method that changes a tree.
     ///
-    /// Later changes see the earlier ones. Where [`Capabilities::atomic_batch`] is declared all take effect or none does;
-    /// elsewhere a batch stops at the first failure and the error says how many took effect ([`Error::applied`]).
-    /// [`Error::change`] is the index of the one that failed. An edit or append that loses a race is done again on the fresh
-    /// content. The empty batch does nothing.
+    /// Later changes see the earlier ones. With [`Capabilities::atomic_batch`], either all changes take effect or none does;
+    /// otherwise a batch stops at the first failure, and the error says how many took effect ([`Error::applied`]).
+    /// [`Error::change`] is the index of the failed change. An edit or append that loses a race is repeated on the new
+    /// content. An empty batch does nothing.
     ///
     /// # Errors
     /// By change: [`NotFound`](ErrorKind::NotFound), [`AlreadyExists`](ErrorKind::AlreadyExists),
     /// [`IsDirectory`](ErrorKind::IsDirectory), [`NotADirectory`](ErrorKind::NotADirectory), [`Conflict`](ErrorKind::Conflict)
-    /// for an expected version that is no more, [`NoMatch`](ErrorKind::NoMatch) and [`Ambiguous`](ErrorKind::Ambiguous) of an
+    /// for an outdated expected version, [`NoMatch`](ErrorKind::NoMatch) and [`Ambiguous`](ErrorKind::Ambiguous) of an
     /// edit, [`InvalidArgument`](ErrorKind::InvalidArgument), [`ReadOnly`](ErrorKind::ReadOnly), [`TooLarge`](ErrorKind::TooLarge).
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>>;
 
-    /// Asks the tree and every layer of it about what happens to its files past [`apply`](Backend::apply), such as by a restore of the
-    /// state beneath, before it happens; nothing is changed by asking. Returns of each difference how much of it may be shown.
+    /// Asks the tree and all its layers about differences that bypass [`apply`](Backend::apply), such as a restore of the
+    /// state, before they are made. The review itself changes nothing. Returns how much of each difference may be shown.
     ///
-    /// A wrapper hands it on in the paths of what it wraps; a tree without rules of its own answers [`Review::open`].
+    /// A wrapper passes the review on in the paths of the inner tree; a tree without rules returns [`Review::open`].
     ///
     /// # Errors
-    /// What [`apply`](Backend::apply) would refuse such changes with, when they are about to be made: of rules
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied), of quotas [`QuotaExceeded`](ErrorKind::QuotaExceeded), of a tree that takes no
-    /// changes [`ReadOnly`](ErrorKind::ReadOnly).
+    /// If the differences are about to be made, the errors with which [`apply`](Backend::apply) would refuse such changes: of rules
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied), of quotas [`QuotaExceeded`](ErrorKind::QuotaExceeded), of a read-only
+    /// tree [`ReadOnly`](ErrorKind::ReadOnly).
     async fn review(&self, review: &Review) -> Result<Vec<Sight>>;
 }
 
 #[async_trait]
 impl<B: Backend + ?Sized> Backend for Arc<B> {
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        (**self).stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        (**self).read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        (**self).ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        (**self).glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        (**self).grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        (**self).search(path, options).await
-    }
-
-    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        (**self).apply(changes, options).await
-    }
-
-    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
-        (**self).review(review).await
-    }
+    forward_backend! { self => (**self); capabilities, stat, read, ls, glob, grep, search, apply, review }
 }
 
-/// The friendly verbs, for every backend. Paths are text here and are parsed at this door.
+#[async_trait]
+impl<B: Backend + ?Sized> Backend for &B {
+    forward_backend! { self => (**self); capabilities, stat, read, ls, glob, grep, search, apply, review }
+}
+
+/// Convenience verbs for every backend. They take paths as text and parse them.
 ///
 /// ```
 /// use treehold_tree::backend::{BackendExt, StateBackend};
@@ -236,7 +216,7 @@ pub trait BackendExt: Backend {
 
     /// Replaces the one occurrence of `old` in a file by `new`, atomically.
     ///
-    /// Cost: one read and one conditional write; a lost race is retried against the fresh content.
+    /// Cost: one read and one conditional write; a lost race is retried on the new content.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) without a file, [`NoMatch`](ErrorKind::NoMatch) or
@@ -262,7 +242,7 @@ pub trait BackendExt: Backend {
         self.apply_one(change).await
     }
 
-    /// Makes a directory and its parents; one that exists is no error.
+    /// Creates a directory and its parents; an existing directory is not an error.
     ///
     /// # Errors
     /// Those of [`Backend::apply`].
@@ -280,7 +260,7 @@ pub trait BackendExt: Backend {
         self.apply_one(change).await
     }
 
-    /// Removes a file, a link, or a directory with all it holds.
+    /// Removes a file, a link, or a directory with everything beneath it.
     ///
     /// # Errors
     /// Those of [`Backend::apply`].
@@ -289,7 +269,7 @@ pub trait BackendExt: Backend {
         self.apply_one(change).await
     }
 
-    /// Moves a file or directory to a path where nothing is.
+    /// Moves a file or directory to an absent path.
     ///
     /// # Errors
     /// Those of [`Backend::apply`].
@@ -298,7 +278,7 @@ pub trait BackendExt: Backend {
         self.apply_one(change).await
     }
 
-    /// Copies a file or directory to a path where nothing is.
+    /// Copies a file or directory to an absent path.
     ///
     /// # Errors
     /// Those of [`Backend::apply`].
@@ -327,20 +307,28 @@ pub trait BackendExt: Backend {
         })
     }
 
-    /// Tells whether something is at a path.
+    /// Reads a file in parts, all of one version. For a tree that the stream should own, such as an `Arc`, use [`ContentStream::open`].
     ///
     /// # Errors
-    /// Those of [`Backend::stat`] but [`NotFound`](ErrorKind::NotFound) and [`NotADirectory`](ErrorKind::NotADirectory).
+    /// Those of [`Backend::read`].
+    async fn read_stream(&self, path: &str) -> Result<ContentStream<&Self>> {
+        ContentStream::open(self, &VfsPath::parse(path)?, &StreamOptions::new()).await
+    }
+
+    /// Returns whether a path exists.
+    ///
+    /// # Errors
+    /// Those of [`Backend::stat`] except [`NotFound`](ErrorKind::NotFound) and [`NotADirectory`](ErrorKind::NotADirectory).
     async fn exists(&self, path: &str) -> Result<bool> {
-        match self.stat(&VfsPath::parse(path)?).await {
+        match self.stat(&VfsPath::parse(path)?, &StatOptions::new()).await {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Lists up to `limit` entries beneath a directory in path order, at most `depth` levels deep, hidden ones included. What cannot be
-    /// listed beneath it is named among the failures.
+    /// Lists up to `limit` entries beneath a directory in path order, at most `depth` levels deep, including hidden ones. Directories that
+    /// cannot be listed are reported as failures.
     ///
     /// Cost: one listing for each directory met.
     ///
@@ -348,7 +336,7 @@ pub trait BackendExt: Backend {
     /// Those of [`Backend::ls`] of the directory itself.
     async fn tree(&self, path: &str, depth: usize, limit: usize) -> Result<Tree> {
         let mut tree = Tree::default();
-        // The last of the stack is listed next; its children are pushed in reverse, so the walk is in path order.
+        // The top of the stack is listed next; children are pushed in reverse, so the walk is in path order.
         let mut stack: Vec<(Entry, usize)> = Vec::new();
         let list = async |of: &VfsPath, level: usize, stack: &mut Vec<(Entry, usize)>, failures: &mut Vec<Failure>| -> Result<()> {
             let mut options = LsOptions::new().with_limit(limit.saturating_add(1)).with_on_failure(OnFailure::Partial);
@@ -376,9 +364,9 @@ pub trait BackendExt: Backend {
             if entry.kind == EntryKind::Directory && level < depth {
                 match list(&entry.path, level + 1, &mut stack, &mut tree.failures).await {
                     Ok(()) => {}
-                    // It went away since it was listed.
+                    // It was removed after it was listed.
                     Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-                    // It does not pass for empty, and the rest of the tree is still worth showing.
+                    // Report the failure, so that the directory does not look empty, and continue with the rest of the tree.
                     Err(error) => tree.failures.push(Failure { path: entry.path.clone(), error: ErrorRecord::from(&error) }),
                 }
             }
@@ -390,7 +378,7 @@ pub trait BackendExt: Backend {
 
 impl<B: Backend + ?Sized> BackendExt for B {}
 
-/// What [`BackendExt::tree`] returns.
+/// A directory with what is beneath it, as [`tree`](BackendExt::tree) returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]

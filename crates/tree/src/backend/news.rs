@@ -1,17 +1,17 @@
-//! What is told of changes in a tree, by whoever they are made.
+//! News about changes in a tree, whoever made them.
 
 use treehold_core::path::VfsPathBuf;
 
-/// A piece of news about a tree: what a feed of changes says, for whoever keeps something of the tree.
+/// A message of a change feed, for code that caches parts of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeNews {
-    /// From now on every change is told of.
+    /// From now on every change is reported.
     Live,
-    /// What stands at a path, or beneath it, is not what it was.
+    /// A path, or something beneath it, has changed.
     Changed(VfsPathBuf),
-    /// Changes may have been missed, and the feed goes on: all that is known is to be looked at again.
+    /// Changes may have been missed, and the feed continues: validate everything cached.
     Reset,
-    /// Changes are not told of any more, until it is [live](TreeNews::Live) again.
+    /// Changes are no longer reported until the feed is [live](TreeNews::Live) again.
     Lost,
 }

@@ -1,7 +1,7 @@
-//! One tree seen from the root of another: paths, cursors, options, results and errors, mapped both ways.
+//! Maps paths, cursors, options, results and errors between two trees, one of which contains the other.
 //!
-//! A mount shows a tree beneath a prefix, a [`Subtree`](super::Subtree) shows what stands beneath a base. Each goes in by one
-//! [`View`] and comes out by its [inverse](View::inverse), so whatever carries a path is mapped in one place.
+//! A mount shows a tree beneath a prefix; a [`Subtree`](super::Subtree) shows the part of a tree beneath a base. Each maps calls by one
+//! [`View`] and results by its [inverse](View::inverse), so everything that contains a path is mapped in one place.
 
 use treehold_core::error::{Error, ErrorRecord};
 use treehold_core::ops::{
@@ -10,17 +10,17 @@ use treehold_core::ops::{
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
-/// How paths of one tree show in another.
+/// How paths of one tree appear in another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum View<'a> {
-    /// Beneath a prefix: with `/m`, `/a` shows as `/m/a`.
+    /// Beneath a prefix: with `/m`, `/a` appears as `/m/a`.
     Beneath(&'a VfsPath),
-    /// From a base on: with `/m`, `/m/a` shows as `/a`, and what lies elsewhere as `/`.
+    /// From a base: with `/m`, `/m/a` appears as `/a`, and any path outside `/m` as `/`.
     From(&'a VfsPath),
 }
 
 impl View<'_> {
-    /// Returns the view back.
+    /// Returns the inverse view.
     pub(crate) fn inverse(self) -> Self {
         match self {
             Self::Beneath(prefix) => Self::From(prefix),
@@ -42,8 +42,8 @@ impl View<'_> {
         }
     }
 
-    /// Maps an error, in field and message. `asked` are the paths of the call, as its own tree names them: the first stands in
-    /// for a path the error lacks.
+    /// Maps an error, in its path field and its message. `asked` lists the paths of the call, as its own tree names them: the first is used
+    /// if the error has no path.
     pub(crate) fn error(self, error: Error, asked: &[&VfsPath]) -> Error {
         let error = match (error.path(), asked) {
             (None, [first, ..]) => error.at(first),
@@ -63,7 +63,7 @@ impl View<'_> {
         listing
     }
 
-    /// Maps what a glob found.
+    /// Maps the result of a glob.
     pub(crate) fn globbed(self, mut result: GlobResult) -> GlobResult {
         self.entries(&mut result.entries);
         self.failures(&mut result.failures);
@@ -72,7 +72,7 @@ impl View<'_> {
         result
     }
 
-    /// Maps what a grep found.
+    /// Maps the result of a grep.
     pub(crate) fn grepped(self, mut result: GrepResult) -> GrepResult {
         if !self.is_identity() {
             result.files.iter_mut().for_each(|file| file.path = self.path(&file.path));
@@ -87,7 +87,7 @@ impl View<'_> {
         result
     }
 
-    /// Maps what a search found.
+    /// Maps the result of a search.
     pub(crate) fn recalled(self, mut result: SearchResult) -> SearchResult {
         if !self.is_identity() {
             result.hits.iter_mut().for_each(|hit| hit.path = self.path(&hit.path));
@@ -96,7 +96,7 @@ impl View<'_> {
         result
     }
 
-    /// Maps what changes did.
+    /// Maps the results of changes.
     pub(crate) fn changed(self, mut changed: Vec<Changed>) -> Vec<Changed> {
         if !self.is_identity() {
             changed.iter_mut().for_each(|changed| changed.path = self.path(&changed.path));
@@ -104,7 +104,7 @@ impl View<'_> {
         changed
     }
 
-    /// Maps the options of a glob, its cursor apart: that is a position, and not every position lies in the other tree.
+    /// Maps the options of a glob except the cursor: it is a position, and not every position lies in the other tree.
     pub(crate) fn glob_options(self, options: &GlobOptions, start_after: Option<VfsPathBuf>) -> GlobOptions {
         let mut mapped = options.clone();
         mapped.start_after = start_after;
@@ -112,7 +112,7 @@ impl View<'_> {
         mapped
     }
 
-    /// Maps the options of a grep, its cursor apart.
+    /// Maps the options of a grep except the cursor.
     pub(crate) fn grep_options(self, options: &GrepOptions, start_after: Option<GrepCursor>) -> GrepOptions {
         let mut mapped = options.clone();
         mapped.start_after = start_after;
@@ -137,7 +137,7 @@ impl View<'_> {
         scope.guard = scope.guard.as_ref().map(|guard| self.guard(guard));
     }
 
-    /// Returns a guard for the other tree that asks this one's.
+    /// Returns a guard for the other tree that applies this tree's guard.
     fn guard(self, guard: &PathGuard) -> PathGuard {
         match self {
             Self::From(base) => guard.beneath(base),
@@ -172,26 +172,26 @@ impl View<'_> {
         }
     }
 
-    /// Maps a cursor; one that is no path (of a search under the limit 0) stays.
+    /// Maps a cursor. A cursor that is not a path (of a search with limit 0) is unchanged.
     fn truncation(self, cut: Truncation, map: impl Fn(&str) -> Option<String>) -> Truncation {
         let cursor = if self.is_identity() { None } else { map(&cut.cursor) };
         Truncation { reason: cut.reason, cursor: cursor.unwrap_or(cut.cursor) }
     }
 }
 
-/// Where a position in path order lies, seen from a subtree: what a cursor means there.
+/// Where a position in path order lies relative to a subtree, which decides the meaning of a cursor there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position<'p> {
-    /// Before all of it: everything in it comes after.
+    /// Before the whole subtree.
     Before,
-    /// At a path of it, as the subtree names it.
+    /// At a path in the subtree, as the subtree names it.
     Within(&'p VfsPath),
-    /// After all of it: nothing of it is left.
+    /// After the whole subtree.
     After,
 }
 
 impl<'p> Position<'p> {
-    /// Finds where `position` lies, seen from the subtree at `prefix`.
+    /// Finds where `position` lies relative to the subtree at `prefix`.
     pub(crate) fn of(position: &'p VfsPath, prefix: &VfsPath) -> Self {
         match position.strip_prefix(prefix) {
             Some(rest) => Self::Within(rest),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn mapped_path_maps_back() {
         let prefix = path("/m/n");
         for text in ["/", "/a", "/a/b"] {
             let out = View::Beneath(&prefix).path(&path(text));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn options_speak_the_paths_of_the_tree_asked() {
+    fn options_are_mapped_to_paths_of_the_inner_tree() {
         let base = path("/m");
         let mut options = GlobOptions::new("*");
         options.scope.prune = vec![path("/m/a"), path("/x"), path("/m")];
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_before_within_or_after() {
+    fn position_of_a_base_is_before_within_or_after() {
         let prefix = path("/m/n");
         for (position, seen) in [
             ("/", Position::Before),

@@ -1,7 +1,7 @@
-//! Recalling files of a tree that has no index of their words: each file is read.
+//! Ranked search in a tree without an index of words: each file is read.
 
 use super::Backend;
-use super::flat::{in_background, workers};
+use crate::background::{in_background, workers};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
 use treehold_core::ops::{
-    Corpus, Entry, EntryKind, Failure, FileRead, GlobOptions, LsOptions, ReadOptions, SearchHit, SearchOptions, SearchResult,
+    Corpus, Entry, EntryKind, Failure, FileRead, GlobOptions, LsOptions, ReadOptions, SearchHit, SearchOptions, SearchResult, StatOptions,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::rank::{self, Found, Query};
@@ -17,23 +17,23 @@ use treehold_core::search::words::CONTENT_BYTES_MAX;
 use treehold_core::search::{PathFilter, glob, parallel};
 use treehold_core::work;
 
-/// How many files are read at the same time.
+/// How many files are read concurrently.
 const READS_AT_ONCE: usize = 16;
 
-/// How many bytes are read before their words are counted, on all cores; one file may go over it.
+/// How many bytes are read before their words are counted on all cores. A single file may exceed it.
 const CHUNK_BYTES: u64 = 8 << 20;
 
 /// How many files are read before their words are counted.
 const CHUNK_FILES: usize = 1_024;
 
-/// How much longer the words of a content take than a search of its bytes.
+/// How many times longer counting the words of a content takes than searching its bytes.
 const WORDS_COST: u64 = 16;
 
-/// Recalls files of any tree by listing it and reading what the options select: what [`Backend::search`] is where there is no
+/// Searches any tree by listing it and reading the selected files: the implementation of [`Backend::search`] for trees without an
 /// index of words.
 ///
-/// The words are weighed by the files that the options select. Cost: a listing of all beneath the path, and one read of each
-/// file, of at most 1 MiB; 8 MiB of contents at a time in memory, and of each file that is found about 200 bytes.
+/// Words are weighted by the selected files. Cost: a listing of everything beneath the path, and one read of each
+/// file, of at most 1 MiB. Memory: 8 MiB of contents at a time, and about 200 bytes for each file found.
 ///
 /// # Errors
 /// Those of [`Backend::search`].
@@ -88,11 +88,11 @@ struct Files<'f, B: ?Sized> {
     options: &'f SearchOptions,
     filter: PathFilter,
     listed: GlobOptions,
-    /// The directory asked for last, and whether it is entered.
+    /// The directory of the last decision, and whether it is entered.
     last: Option<(VfsPathBuf, bool)>,
     begun: bool,
     ended: bool,
-    /// What could not be listed.
+    /// The directories that could not be listed.
     failures: Vec<Failure>,
 }
 
@@ -101,21 +101,21 @@ impl<'f, B: Backend + ?Sized> Files<'f, B> {
         let filter = PathFilter::for_grep(root, &options.selection())?;
         let mut listed = GlobOptions::new("**");
         listed.scope.clone_from(&options.scope);
-        // What an include names is found though it is hidden.
+        // A hidden file is found if an include names it.
         listed.scope.hidden = options.scope.hidden || options.include.iter().any(|include| glob::has_hidden(include));
         Ok(Self { tree, root, options, filter, listed, last: None, begun: false, ended: false, failures: Vec::new() })
     }
 
-    /// Returns the next files; none at the end.
+    /// Returns the next files; `None` at the end.
     async fn next(&mut self) -> Result<Option<Vec<Entry>>> {
         if self.ended {
             return Ok(None);
         }
         if !std::mem::replace(&mut self.begun, true) {
-            let entry = self.tree.stat(self.root).await?;
+            let entry = self.tree.stat(self.root, &StatOptions::new().with_refuse_links(self.options.scope.refuse_links)).await?;
             if !entry.is_directory() && !self.leads_to_directory(&entry).await {
                 self.ended = true;
-                // What was named is searched whatever its name.
+                // A file that is named directly is searched whatever its name.
                 return Ok(Some(Vec::from_iter(self.options.admits_time(entry.modified_at).then_some(entry))));
             }
         }
@@ -130,7 +130,7 @@ impl<'f, B: Backend + ?Sized> Files<'f, B> {
         Ok(Some(entries))
     }
 
-    /// Tells whether a link of the host that was named leads to a directory.
+    /// Returns whether a host link that was named directly leads to a directory.
     async fn leads_to_directory(&self, entry: &Entry) -> bool {
         entry.kind == EntryKind::Symlink && {
             let options = LsOptions::new().with_limit(1).with_refuse_links(self.options.scope.refuse_links);
@@ -138,7 +138,7 @@ impl<'f, B: Backend + ?Sized> Files<'f, B> {
         }
     }
 
-    /// Tells whether a file is selected: by its own path, and by the directories that lead to it.
+    /// Returns whether a file is selected, by its own path and by the directories above it.
     fn takes(&mut self, path: &VfsPath) -> bool {
         let directory = path.parent().unwrap_or(VfsPath::ROOT);
         if self.last.as_ref().is_none_or(|(last, _)| **last != *directory) {
@@ -150,7 +150,7 @@ impl<'f, B: Backend + ?Sized> Files<'f, B> {
     }
 }
 
-/// Adds the snippets of hits, from what their files hold now. One that is gone or cannot be read has none.
+/// Adds snippets to hits, from the present content of their files. A file that is missing or unreadable gets none.
 pub(crate) async fn add_snippets<B: Backend + ?Sized>(
     tree: &B,
     query: &Query,
@@ -167,7 +167,7 @@ pub(crate) async fn add_snippets<B: Backend + ?Sized>(
     for hit in hits {
         if let Some(Ok(read)) = reads.next().await {
             let (query, corpus, snippets_max) = (query.clone(), corpus.clone(), options.snippets_max);
-            // Each word of the content is cut and folded.
+            // Counts the cost of splitting and folding each word of the content.
             let cost_bytes = WORDS_COST * read.content.len() as u64;
             let snippets = work::run(cost_bytes, move |_| query.snippets(&read.content, &corpus, snippets_max));
             hit.snippets = snippets.await.unwrap_or_default();
@@ -179,14 +179,14 @@ async fn read_start<B: Backend + ?Sized>(tree: &B, path: &VfsPath, options: &Sea
     tree.read(path, &ReadOptions::bytes(0, CONTENT_BYTES_MAX as u64).with_refuse_links(options.scope.refuse_links)).await
 }
 
-/// The files that are read, some at a time.
+/// The files being read, a batch at a time.
 struct Reading<'r, B: ?Sized> {
     tree: &'r B,
     query: Arc<Query>,
     options: &'r SearchOptions,
     corpus: Corpus,
     found: Vec<Found>,
-    /// What could not be read.
+    /// The files that could not be read.
     failed: SearchResult,
     waiting: Vec<Entry>,
     waiting_bytes: u64,
@@ -202,7 +202,7 @@ impl<B: Backend + ?Sized> Reading<'_, B> {
         Ok(())
     }
 
-    /// Reads the files that wait, and counts their words on all cores.
+    /// Reads the queued files, and counts their words on all cores.
     async fn count(&mut self) -> Result<()> {
         self.waiting_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting);
@@ -239,10 +239,10 @@ impl<B: Backend + ?Sized> Reading<'_, B> {
         Ok(())
     }
 
-    /// Names what could not be read, unless the tree as a whole cannot be.
+    /// Reports a file that could not be read, unless the whole tree is unreadable.
     fn fail(&mut self, path: VfsPathBuf, error: Error) -> Result<()> {
         match error.kind() {
-            // It went away since it was listed.
+            // It was removed after it was listed.
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsDirectory => Ok(()),
             ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Internal => Err(error),
             _ => {

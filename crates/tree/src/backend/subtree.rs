@@ -8,21 +8,21 @@ use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult,
-    Listing, LsOptions, OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight,
+    Listing, LsOptions, OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions,
 };
 use treehold_core::path::{InvalidPath, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
 use treehold_core::search::rank;
 
 /// A part of a backend as a tree of its own: the directory at a base, or one file.
 ///
-/// [`Subtree::new`] shows a directory. Its root is always there, as every tree's is: while nothing stands at the base it reads
-/// as an empty directory, and the first write makes it. [`Subtree::file`] shows one file, whose path within the tree is `/`;
-/// it is what a [file route](crate::composite::CompositeBuilder::file_route) takes.
+/// [`Subtree::new`] shows a directory. Its root always exists, as in every tree: while nothing exists at the base it reads
+/// as an empty directory, and the first write creates it. [`Subtree::file`] shows one file, whose path within the tree is `/`;
+/// a [file route](crate::composite::CompositeBuilder::file_route) takes one.
 ///
-/// Paths in results, cursors and errors are the subtree's; what lies outside is never named. Ignore files above the base
-/// still count in searches, as what they exclude is excluded in the whole tree.
+/// Paths in results, cursors and errors are the subtree's; paths outside are never named. Ignore files above the base
+/// still apply to searches, because what they exclude is excluded in the whole tree.
 ///
-/// Cost: that of the backend, and one path per call.
+/// Cost: that of the backend, and the construction of one path per call.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -57,12 +57,12 @@ impl Subtree {
         Self { whole, base, root: Root::Directory }
     }
 
-    /// Shows the file at `base`, whose path is then `/`. It need not exist yet: writing `/` makes it.
+    /// Shows the file at `base`, whose path is then `/`. It need not exist yet: writing `/` creates it.
     pub fn file(whole: Arc<dyn Backend>, base: VfsPathBuf) -> Self {
         Self { whole, base, root: Root::File }
     }
 
-    /// Returns where the subtree stands in the backend.
+    /// Returns the base of the subtree in the backend.
     pub fn base(&self) -> &VfsPath {
         &self.base
     }
@@ -75,7 +75,7 @@ impl Subtree {
         self.inward().inverse().error(error, &[inner])
     }
 
-    /// Maps a path of a read inward. Beneath a file there is nothing.
+    /// Maps the path of a read to the backend. Nothing exists beneath a file.
     fn enter(&self, path: &VfsPath) -> Result<VfsPathBuf> {
         if self.root == Root::File && !path.is_root() {
             return Err(Error::not_a_directory(VfsPath::ROOT));
@@ -83,12 +83,12 @@ impl Subtree {
         Ok(self.base.concat(path))
     }
 
-    /// Tells whether an error says no more than that nothing stands at the base yet.
+    /// Returns whether an error only says that nothing exists at the base yet.
     fn is_unmade_root(&self, path: &VfsPath, error: &Error) -> bool {
         self.root == Root::Directory && path.is_root() && error.kind() == ErrorKind::NotFound
     }
 
-    /// Refuses what may not be done to the root, and maps the rest of a change inward.
+    /// Refuses changes of the root that are not allowed, and maps all others to the backend.
     fn enter_change(&self, change: &Change) -> Result<Change> {
         let of_root = change.path().is_root() || change.target().is_some_and(VfsPath::is_root);
         if of_root {
@@ -107,21 +107,22 @@ impl Subtree {
         let root = VfsPath::ROOT;
         match (change, self.root) {
             (Change::Delete { .. }, _) => {
-                Err(Error::invalid_argument("`/` is the root and cannot be deleted; delete what lies in it").at(root))
+                Err(Error::invalid_argument("`/` is the root and cannot be deleted; delete its entries instead").at(root))
             }
             (Change::Rename { .. } | Change::Copy { .. }, _) => {
                 Err(Error::invalid_argument("`/` is the root; name a path beneath it").at(root))
             }
             (Change::CreateDir { .. }, Root::File) => {
-                Err(Error::new(ErrorKind::AlreadyExists, "`/` is the place of a file, not of a directory; write the file").at(root))
+                Err(Error::new(ErrorKind::AlreadyExists, "`/` is a file in this tree, not a directory; write the file").at(root))
             }
             (Change::Write { .. } | Change::Append { .. } | Change::Edit { .. }, Root::Directory) => Err(Error::is_directory(root)),
             (Change::CreateDir { .. }, Root::Directory)
             | (Change::Write { .. } | Change::Append { .. } | Change::Edit { .. }, Root::File) => Ok(()),
+            (other, _) => Err(other.unsupported()),
         }
     }
 
-    /// Checks that what stands at the base is what the tree shows. A link there is read through, so it shows as a directory.
+    /// Checks that the base is of the kind that the tree shows. Reads follow a link at the base, so it shows as a directory.
     fn root_entry(&self, entry: Entry) -> Result<Entry> {
         match (self.root, entry.kind) {
             (Root::File, EntryKind::Directory) => Err(Error::is_directory(VfsPath::ROOT)),
@@ -133,16 +134,16 @@ impl Subtree {
         }
     }
 
-    /// Maps the error of a batch: the paths of the change that failed are those its message may name.
+    /// Maps the error of a batch, whose message may name the paths of the failed change.
     fn changes_outward(&self, error: Error, inner: &[Change]) -> Error {
         let asked: Vec<&VfsPath> =
             error.change().and_then(|index| inner.get(index)).or(inner.first()).into_iter().flat_map(Change::paths).collect();
         self.inward().inverse().error(error, &asked)
     }
 
-    /// Refuses to search a directory that stands where the file of this tree should.
+    /// Refuses to search a directory at the path of this tree's file.
     async fn check_file(&self) -> Result<()> {
-        match self.whole.stat(&self.base).await {
+        match self.whole.stat(&self.base, &StatOptions::new()).await {
             Ok(entry) if entry.is_directory() => Err(Error::is_directory(VfsPath::ROOT)),
             Ok(_) => Ok(()),
             Err(error) => Err(self.outward(error, &self.base)),
@@ -162,9 +163,9 @@ impl Backend for Subtree {
         self.whole.capabilities()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
         let inner = self.enter(path)?;
-        let mut entry = match self.whole.stat(&inner).await {
+        let mut entry = match self.whole.stat(&inner, options).await {
             Ok(entry) => entry,
             Err(error) if self.is_unmade_root(path, &error) => Entry::directory(VfsPath::ROOT),
             Err(error) => return Err(self.outward(error, &inner)),
@@ -240,7 +241,7 @@ impl Backend for Subtree {
             .collect::<Result<Vec<_>>>()?;
         let results = self.whole.apply(&inner, options).await.map_err(|error| self.changes_outward(error, &inner))?;
         let mut results = self.inward().inverse().changed(results);
-        // The root is always there, so nobody creates it.
+        // The root always exists, so it cannot be created.
         for result in results.iter_mut().filter(|result| result.operation == OpKind::CreateDir && result.path.is_root()) {
             (result.created, result.entries) = (false, 0);
         }

@@ -97,7 +97,7 @@ mod tests {
     fn leaves_and_unsaved_pages_are_not_cached() {
         let cache = PageCache::default();
         cache.insert(id(1), &Page::Leaf(Vec::new()));
-        let Page::Inner(mut children) = page(2) else { unreachable!("it was made so") };
+        let Page::Inner(mut children) = page(2) else { unreachable!("the test made an inner page") };
         children[0].link = Link::new(Page::Leaf(Vec::new()));
         cache.insert(id(2), &Page::Inner(children));
         assert!(cache.get(id(1)).is_none() && cache.get(id(2)).is_none());

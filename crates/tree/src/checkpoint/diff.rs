@@ -39,7 +39,7 @@ pub struct PathDiff {
     /// The size in bytes of the file in the newer state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_size_bytes: Option<u64>,
-    /// Whether the caller may read what either state has there; set by `Session::diff`.
+    /// Whether the caller may read what either state has there; set by the session.
     #[serde(skip)]
     pub is_readable: bool,
 }
@@ -87,7 +87,8 @@ pub async fn diff(older: &StateSnapshot, newer: &StateSnapshot, start_after: Opt
                 continue;
             }
             if paths.len() == limit {
-                let next = paths.last().map(|last| last.path.clone()).or_else(|| start_after.map(ToOwned::to_owned));
+                let last = paths.last().map(|last| &*last.path).or(start_after);
+                let next = Some(last.unwrap_or(VfsPath::ROOT).to_owned());
                 return Ok(Diff { paths, next });
             }
             paths.push(PathDiff::of(&difference));

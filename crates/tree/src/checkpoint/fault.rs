@@ -13,12 +13,12 @@ pub(super) fn no_checkpoint(thread: &str, id: CheckpointId) -> Error {
 }
 
 pub(super) fn taken(thread: &str) -> Error {
-    Error::new(ErrorKind::AlreadyExists, format!("a thread `{thread}` is saved already; choose another id")).without_effect()
+    Error::new(ErrorKind::AlreadyExists, format!("thread `{thread}` exists already; choose another id")).without_effect()
 }
 
 /// Returns the error for a thread whose head changed before every attempt to follow it.
 pub(super) fn busy(thread: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("others change thread `{thread}` all the time; try again")).without_effect()
+    Error::new(ErrorKind::Unavailable, format!("thread `{thread}` keeps being changed by others; try again")).without_effect()
 }
 
 /// Returns the error for a save to a thread that changed meanwhile, with the version of its current head.
@@ -27,7 +27,6 @@ pub(super) fn saved_meanwhile(thread: &str, current: Option<Version>) -> Error {
         Some(version) => format!("it was saved by another session meanwhile, as version `{version}`"),
         None => "it was removed meanwhile".to_owned(),
     };
-    let message =
-        format!("thread `{thread}` is not saved: {now}; do the changes again on the thread as it is, or save them as another thread");
+    let message = format!("thread `{thread}` is not saved: {now}; redo the changes on its current state, or save them as another thread");
     Error::new(ErrorKind::Conflict, message).with_current_version(current).without_effect()
 }

@@ -2,14 +2,11 @@
 
 use super::{At, Checkpoint, Checkpointer, Opened};
 use crate::backend::{Backend, StateSnapshot};
+use crate::forward_backend;
 use async_trait::async_trait;
 use std::fmt;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight,
-};
-use treehold_core::path::VfsPath;
+use treehold_core::ops::{Review, Sight};
 use treehold_core::scope::Scope;
 
 /// The state of a thread at one checkpoint: a read-only backend that can be mounted like any other.
@@ -33,7 +30,7 @@ impl HistoryBackend {
             let thread = scope.thread.as_deref().unwrap_or_default();
             let message = match at {
                 At::Latest => format!("thread `{thread}` has no checkpoint yet; make one first"),
-                At::Id(id) => format!("thread `{thread}` has no checkpoint `{id}`; list them to see those there are"),
+                At::Id(id) => format!("thread `{thread}` has no checkpoint `{id}`; list its checkpoints for a valid id"),
             };
             return Err(Error::new(ErrorKind::NotFound, message));
         };
@@ -59,37 +56,7 @@ impl fmt::Display for HistoryBackend {
 
 #[async_trait]
 impl Backend for HistoryBackend {
-    fn capabilities(&self) -> Capabilities {
-        self.state.capabilities()
-    }
-
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.state.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.state.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.state.ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.state.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.state.grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.state.search(path, options).await
-    }
-
-    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        self.state.apply(changes, options).await
-    }
+    forward_backend! { self => self.state; capabilities, stat, read, ls, glob, grep, search, apply }
 
     async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
         Ok(review.open())

@@ -49,7 +49,7 @@ struct Thread {
 
 impl Thread {
     fn latest(&self) -> &(Checkpoint, StateSnapshot) {
-        self.checkpoints.last_key_value().expect("a thread has a head").1
+        self.checkpoints.last_key_value().expect("a saved thread has a checkpoint").1
     }
 
     fn head(&self) -> Head {
@@ -190,7 +190,7 @@ impl Checkpointer for MemoryCheckpointer {
             let all = user.threads.get(thread).into_iter().flat_map(|thread| thread.checkpoints.values().rev());
             let mut selected = all.map(|(checkpoint, _)| checkpoint).filter(|checkpoint| options.selects(checkpoint));
             let checkpoints: Vec<Checkpoint> = selected.by_ref().take(options.limit).cloned().collect();
-            let next = selected.next().and_then(|_| checkpoints.last().map(|last| last.id).or(options.start_after));
+            let next = selected.next().map(|_| checkpoints.last().map(|last| last.id).or(options.start_after).unwrap_or(CheckpointId::MAX));
             Ok(CheckpointPage { checkpoints, next })
         })
     }
@@ -300,7 +300,7 @@ impl Checkpointer for MemoryCheckpointer {
             let behind = (start_after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
             let mut behind = user.threads.range::<str, _>(behind);
             let threads: Vec<ThreadInfo> = behind.by_ref().take(limit).map(|(thread, known)| info(thread, known)).collect();
-            let next = behind.next().and_then(|_| threads.last().map(|last| last.thread.clone()));
+            let next = behind.next().map(|_| threads.last().map_or(start_after.unwrap_or_default(), |last| &*last.thread).to_owned());
             Ok(ThreadPage { threads, next })
         })
     }

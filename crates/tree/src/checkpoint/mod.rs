@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::Result;
-use treehold_core::ops::{Along, Version};
+use treehold_core::ops::{Extensions, Version};
 use treehold_core::scope::Scope;
 use treehold_store::{Store, Watch, whole_microseconds};
 
@@ -26,7 +26,6 @@ mod cache;
 mod diff;
 mod fault;
 mod history;
-mod id;
 mod memory;
 mod merge;
 mod name;
@@ -39,7 +38,6 @@ mod sweep;
 
 pub use diff::{ChangeKind, Diff, PathDiff, diff};
 pub use history::HistoryBackend;
-pub use id::{CheckpointId, InvalidCheckpointId};
 pub use memory::MemoryCheckpointer;
 pub use merge::plan_merge;
 pub use merge::{
@@ -52,6 +50,7 @@ pub use review::Reviewer;
 pub use row::check_row;
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
 pub use store::{SEPARATOR, namespace_of, thread_of};
+pub use treehold_core::checkpoint_id::{CheckpointId, InvalidCheckpointId};
 
 /// The longest label in bytes.
 pub const LABEL_BYTES_MAX: usize = 256;
@@ -211,7 +210,7 @@ impl Checkpoint {
         Self { id, parent, merged, created_at, label, metadata, entries, size_bytes }
     }
 
-    /// Removes how much it holds, for a caller who may not see all of it.
+    /// Clears the counts and sizes, for a caller who may not see everything.
     #[must_use]
     pub fn without_totals(mut self) -> Self {
         (self.entries, self.size_bytes) = (0, 0);
@@ -295,8 +294,9 @@ pub struct PutOptions {
     pub metadata: BTreeMap<String, String>,
     /// The checkpoint that was merged into the state, which must still exist. Ignored by restore and fork.
     pub merged: Option<ThreadCheckpoint>,
-    /// The riders that are committed with the checkpoint.
-    pub along: Along,
+    /// Values for the checkpointers that know their types, such as an [`Outbox`](treehold_store::Outbox) of rows to commit together with the
+    /// checkpoint.
+    pub extensions: Extensions,
 }
 
 impl PutOptions {
@@ -337,6 +337,13 @@ impl PutOptions {
     #[must_use]
     pub fn with_merged(mut self, merged: ThreadCheckpoint) -> Self {
         self.merged = Some(merged);
+        self
+    }
+
+    /// Adds a value for the checkpointers that know its type. It replaces the value of the same type.
+    #[must_use]
+    pub fn with_extension<T: std::any::Any + Send + Sync>(mut self, value: T) -> Self {
+        self.extensions.insert(value);
         self
     }
 
@@ -540,7 +547,7 @@ pub struct ThreadInfo {
 }
 
 impl ThreadInfo {
-    /// Removes how much it holds, for a caller who may not see all of it.
+    /// Clears the counts and sizes, for a caller who may not see everything.
     #[must_use]
     pub fn without_totals(mut self) -> Self {
         (self.entries, self.size_bytes) = (0, 0);

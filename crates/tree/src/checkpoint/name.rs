@@ -2,6 +2,7 @@
 
 use super::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions, Opened};
 use futures::future::BoxFuture;
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 
@@ -29,9 +30,6 @@ pub async fn find_checkpoint(checkpointer: &dyn Checkpointer, scope: &Scope, nam
     labelled(checkpointer, scope, name).await
 }
 
-/// How often work is repeated on another checkpoint because the one that the name referred to was pruned.
-const ATTEMPTS_MAX: usize = 16;
-
 /// Finds a checkpoint by name, as [`find_checkpoint`] does, and works on it. If it is pruned before the work is done, a relative name
 /// (`latest`, `~2`) or a label refers to another checkpoint, and the work is done on that.
 ///
@@ -46,7 +44,8 @@ pub async fn with_checkpoint<'w, T>(
     let counts = back(name)?.is_some();
     let moves = |found: &Checkpoint| counts || found.label.as_deref() == Some(name);
     let mut found = find_checkpoint(checkpointer, scope, name).await?;
-    for _ in 0..ATTEMPTS_MAX {
+    let mut races = LostRaces::new();
+    loop {
         let (id, moves) = (found.id, moves(&found));
         match work(found).await {
             Err(error) if moves && error.kind() == ErrorKind::NotFound => {
@@ -57,8 +56,11 @@ pub async fn with_checkpoint<'w, T>(
             }
             ended => return ended,
         }
+        if !races.lost().await {
+            break;
+        }
     }
-    let message = format!("the checkpoint `{name}` was pruned again and again before it was used; try again");
+    let message = format!("the checkpoint `{name}` kept being pruned before it could be used; try again");
     Err(Error::new(ErrorKind::Unavailable, message).without_effect())
 }
 
@@ -135,7 +137,7 @@ async fn labelled(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) ->
     }
     match first {
         Some(_) if started > 1 => {
-            Err(Error::new(ErrorKind::Ambiguous, format!("the ids of {started} checkpoints start with `{name}`; write more of it")))
+            Err(Error::new(ErrorKind::Ambiguous, format!("the ids of {started} checkpoints start with `{name}`; write more of the id")))
         }
         Some(checkpoint) => Ok(checkpoint),
         None => Err(missing(scope, name)),
@@ -146,7 +148,7 @@ fn missing(scope: &Scope, name: &str) -> Error {
     let thread = scope.thread.as_deref().unwrap_or_default();
     let message = match name {
         "latest" => format!("thread `{thread}` has no checkpoint yet; make one first"),
-        _ => format!("thread `{thread}` has no checkpoint `{name}`; `treehold checkpoint ls` lists those there are"),
+        _ => format!("thread `{thread}` has no checkpoint `{name}`; `treehold checkpoint ls` lists them"),
     };
     Error::new(ErrorKind::NotFound, message)
 }
@@ -183,7 +185,7 @@ mod tests {
             let forked = forked.await;
             assert_eq!(forked.as_ref().map(drop).map_err(Error::kind), expected, "{name}");
             if let Ok(forked) = forked {
-                let parent = forked.checkpoint.parent.expect("a fork has one").id;
+                let parent = forked.checkpoint.parent.expect("a fork has a parent").id;
                 assert_eq!(Some(parent), checkpointer.get(&scope, At::Latest).await.expect("read").map(|saved| saved.checkpoint.id));
             }
         }
@@ -210,7 +212,7 @@ mod tests {
                 checkpointer.open(scope, found.id.into()).await?.ok_or_else(|| missing(scope, "mark"))
             })
         });
-        let opened = opened.await.expect("the label stands for another one").checkpoint;
+        let opened = opened.await.expect("the label names another checkpoint").checkpoint;
         assert!(opened.id > second.checkpoint.id && opened.label.as_deref() == Some("mark"));
     }
 

@@ -217,7 +217,7 @@ pub(super) struct Unsaved {
     pub(super) packs: Vec<(u64, Vec<u8>)>,
     /// The contents, by hash.
     pub(super) bodies: BTreeMap<[u8; 32], Bytes>,
-    /// The future place of the root.
+    /// Where the root will be stored.
     pub(super) root: Option<PageId>,
     /// Whether some of it is already stored in a source that must not be relied on.
     is_copy: bool,
@@ -273,7 +273,7 @@ impl Unsaved {
         Ok(unsaved)
     }
 
-    /// Returns whether pages can remember where they were stored: a page knows one place only.
+    /// Returns whether pages can record where they were stored: a page has room for one location only.
     pub(super) fn can_be_marked(&self) -> bool {
         !self.is_copy
     }
@@ -295,7 +295,7 @@ impl Unsaved {
     }
 }
 
-/// Loads the parts of a state that are stored in another source than the one that is relied on, because they must be stored again.
+/// Loads the parts of a state that are stored only in sources that must not be relied on, because they must be stored again.
 pub(super) async fn load_foreign(state: &StateSnapshot, relied_on: Option<u32>) -> Result<()> {
     let Some(source) = state.source() else { return Ok(()) };
     let mut links = vec![state.root().clone()];
@@ -353,7 +353,7 @@ impl Pack {
 
     fn finish(&self) -> Vec<u8> {
         let lengths: Vec<u32> = self.pages.iter().map(|page| page.len() as u32).collect();
-        let mut bytes = postcard::to_stdvec(&lengths).expect("a list of numbers can be written to memory");
+        let mut bytes = postcard::to_stdvec(&lengths).expect("numbers always serialize");
         self.pages.iter().for_each(|page| bytes.extend_from_slice(page));
         bytes
     }
@@ -436,6 +436,7 @@ impl PageSource for Pages {
 fn gone() -> Error {
     Error::new(
         ErrorKind::Corrupt,
-        "a part of a saved tree is gone: its checkpoint was pruned meanwhile, or the store is damaged; open the thread again, or see `treehold doctor`",
+        "a part of a saved tree is missing: its checkpoint was pruned meanwhile, or the store is damaged; open the \
+            thread again, or run `treehold doctor`",
     )
 }

@@ -145,12 +145,12 @@ fn decode_first<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8])
         [FORMAT, record @ ..] => postcard::take_from_bytes(record).map_err(|error| unreadable().with_source(error)),
         [newer, ..] if *newer > FORMAT => Err(Error::new(
             ErrorKind::Corrupt,
-            format!("a thread was saved in format {newer} and this program knows {FORMAT}; use the newer program"),
+            format!("a thread was saved in format {newer}, but this program reads formats up to {FORMAT}; use a newer version"),
         )),
         _ => Err(unreadable()),
     }
 }
 
 pub(super) fn unreadable() -> Error {
-    Error::new(ErrorKind::Corrupt, "the saved state of a thread cannot be read back; it is left as it is, see `treehold doctor`")
+    Error::new(ErrorKind::Corrupt, "the saved state of a thread cannot be read; it was left unchanged, run `treehold doctor`")
 }

@@ -1,4 +1,4 @@
-//! Reviews by a tree's layers, before a state is replaced by other means than the tree, and before any of it is shown.
+//! Reviews by a tree's layers, before a state is replaced without a call of the tree, and before any of it is shown.
 //!
 //! A restore, a merge or a fork changes files without [`apply`](Backend::apply), and a diff between two checkpoints shows them without a
 //! read. The layers of the tree (rules, a token's paths, quotas) review these files all the same, under the paths at which the tree mounts
@@ -23,7 +23,7 @@ pub struct Reviewer {
 }
 
 impl Reviewer {
-    /// Reviews differences beneath the places of a tree.
+    /// Reviews differences beneath the paths at which a tree shows a state.
     pub fn new(tree: Arc<dyn Backend>, places: Vec<VfsPathBuf>) -> Self {
         Self { tree, places: places.into() }
     }

@@ -19,7 +19,7 @@ pub fn check_row(namespace: &Namespace, item: &Item) -> Result<()> {
     let corrupt = |message: &str| Err(Error::new(ErrorKind::Corrupt, message.to_owned()));
     match components.iter().map(AsRef::as_ref).collect::<Vec<&str>>()[..] {
         [RESERVED_ROOT, NAME, "bodies"] if blake3::hash(&item.value).to_hex().as_str() != item.key => {
-            corrupt("the content of a thread is not what its hash says")
+            corrupt("the content of a thread does not match its hash")
         }
         [RESERVED_ROOT, NAME, "checkpoints"] => Record::from_bytes(&item.meta).map(drop),
         [RESERVED_ROOT, NAME, "heads"] => Record::from_bytes(&item.value).map(drop),

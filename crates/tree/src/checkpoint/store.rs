@@ -27,18 +27,21 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use treehold_core::backoff::LostRaces;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_core::scope::Scope;
 use treehold_core::work;
-use treehold_store::{Batch, BatchWrite, Condition, Item, Namespace, Rider, ScanEntry, ScanOptions, Store, Watch};
+use treehold_store::{
+    Batch, BatchWrite, Condition, Item, Namespace, Outbox, OutboxRows, ScanEntry, ScanOptions, Store, TakenEntries, Watch,
+};
 
 /// The prefix of the namespaces that hold threads. Nothing else may be stored beneath it.
 pub const RESERVED_NAMESPACE: [&str; 2] = treehold_core::reserved::THREADS;
 
-/// How often a head change is retried after a lost race.
-const ATTEMPTS_MAX: u32 = 16;
+/// How often a checkpoint is put together. Each time hashes what changed since the last checkpoint.
+const PUTS_MAX: u32 = 16;
 
 /// The most bytes of contents in a checkpoint's batch. Larger contents are put beforehand, and the batch depends on them.
 const BATCH_BYTES_MAX: usize = 32 << 20;
@@ -65,7 +68,7 @@ pub struct StoreCheckpointer {
 }
 
 /// The namespaces of one tenant and user.
-pub(super) struct Place {
+pub(super) struct UserNamespaces {
     pub(super) heads: Namespace,
     pub(super) checkpoints: Namespace,
     pub(super) pruned: Namespace,
@@ -90,7 +93,7 @@ impl StoreCheckpointer {
         self
     }
 
-    pub(super) fn place(&self, scope: &Scope) -> Result<Place> {
+    pub(super) fn place(&self, scope: &Scope) -> Result<UserNamespaces> {
         let namespace = |kind: &str| namespace_of(scope, kind);
         let mut hasher = DefaultHasher::new();
         (self.instance, &scope.tenant, &scope.user).hash(&mut hasher);
@@ -101,11 +104,11 @@ impl StoreCheckpointer {
             packs: namespace("pages")?,
             bodies: namespace("bodies")?,
         };
-        Ok(Place { heads: namespace("heads")?, checkpoints: namespace("checkpoints")?, pruned: namespace("pruned")?, pages })
+        Ok(UserNamespaces { heads: namespace("heads")?, checkpoints: namespace("checkpoints")?, pruned: namespace("pruned")?, pages })
     }
 
     /// Returns a checkpoint's record, and the head if the checkpoint is the head.
-    async fn find(&self, place: &Place, thread: &str, at: At) -> Result<Option<(Record, Option<Head>)>> {
+    async fn find(&self, place: &UserNamespaces, thread: &str, at: At) -> Result<Option<(Record, Option<Head>)>> {
         let head = async || {
             let item = self.store.get(&place.heads, thread).await?;
             item.map(|item| read_head(&item)).transpose()
@@ -121,21 +124,21 @@ impl StoreCheckpointer {
         }
     }
 
-    async fn require(&self, place: &Place, thread: &str, at: At) -> Result<(Record, Option<Head>)> {
+    async fn require(&self, place: &UserNamespaces, thread: &str, at: At) -> Result<(Record, Option<Head>)> {
         self.find(place, thread, at).await?.ok_or_else(|| match at {
             At::Latest => no_thread(thread),
             At::Id(id) => no_checkpoint(thread, id),
         })
     }
 
-    fn tree(&self, place: &Place, thread: &str, record: &Record) -> StateSnapshot {
+    fn tree(&self, place: &UserNamespaces, thread: &str, record: &Record) -> StateSnapshot {
         let link = Link::stored_at(record.root.page(place.pages.origin));
         let holder = holder(place, thread, record.checkpoint.id);
         StateSnapshot::saved(link, Version::new(record.root.version), Arc::new(place.pages.clone()), holder)
     }
 
     /// Adds a checkpoint to a batch as the new head. The head's row keeps the creation time of the thread.
-    fn put_head(mut batch: Batch, place: &Place, thread: &str, record: &Record, created_at: Option<Timestamp>) -> Result<Batch> {
+    fn put_head(mut batch: Batch, place: &UserNamespaces, thread: &str, record: &Record, created_at: Option<Timestamp>) -> Result<Batch> {
         let bytes = Bytes::from(record.to_bytes()?);
         batch = batch.put_with_meta(&place.checkpoints, checkpoint_key(thread, record.checkpoint.id), bytes.clone(), Bytes::new());
         let (namespace, key) = (place.heads.clone(), thread.to_owned());
@@ -152,11 +155,11 @@ impl StoreCheckpointer {
 
     /// Commits a batch that ends with the put of a head. If the outcome is unknown, looks for the checkpoint: if it exists, the batch was
     /// committed, whether it is the head or others have continued from it.
-    async fn commit(&self, batch: Batch, place: &Place, thread: &str, record: Record, riders: &[Rider]) -> Result<Saved> {
+    async fn commit(&self, batch: Batch, place: &UserNamespaces, thread: &str, record: Record, taken: TakenEntries) -> Result<Saved> {
         let id = record.checkpoint.id;
         match self.store.commit(batch).await {
             Ok(versions) => {
-                Rider::settle(riders, Some(id.to_bytes()));
+                taken.committed(Some(id));
                 let version = versions.last().copied();
                 let version = version.ok_or_else(|| Error::new(ErrorKind::Internal, "a batch with puts returned no version"))?;
                 Ok(Saved { checkpoint: record.checkpoint, head: Some(Head { id, version }) })
@@ -164,14 +167,17 @@ impl StoreCheckpointer {
             Err(error) if error.may_have_effect() && error.kind() != ErrorKind::Conflict => {
                 match self.confirm_in(place, thread, id).await {
                     Ok(Some(saved)) => {
-                        Rider::settle(riders, Some(id.to_bytes()));
+                        taken.committed(Some(id));
                         Ok(saved)
                     }
                     // The outcome remains unknown, as the first error says.
                     _ => Err(error),
                 }
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                taken.failed(&error);
+                Err(error)
+            }
         }
     }
 
@@ -180,9 +186,10 @@ impl StoreCheckpointer {
     /// A read may show commits that are not durable yet: InnoDB without a binary log, and PostgreSQL waiting for a standby, show a commit
     /// before the disk or the standby has it. So the checkpoint's own row, which no other save depends on, is put again unchanged. That
     /// write is acknowledged only once everything before it is durable.
-    async fn confirm_in(&self, place: &Place, thread: &str, id: CheckpointId) -> Result<Option<Saved>> {
+    async fn confirm_in(&self, place: &UserNamespaces, thread: &str, id: CheckpointId) -> Result<Option<Saved>> {
         let key = checkpoint_key(thread, id);
-        for _ in 0..ATTEMPTS_MAX {
+        let mut races = LostRaces::new();
+        loop {
             let Some(item) = self.store.get_many(&place.checkpoints, &[&key], false).await?.pop().flatten() else { return Ok(None) };
             let Record { checkpoint, .. } = Record::from_bytes(&item.meta)?;
             let head = self.store.get(&place.heads, thread).await?;
@@ -194,19 +201,21 @@ impl StoreCheckpointer {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 Err(error) => return Err(error),
             }
+            if !races.lost().await {
+                return Err(busy(thread));
+            }
         }
-        Err(busy(thread))
     }
 
     /// Collects the parts of a state that are not stored yet, on a separate thread because contents are hashed.
-    async fn unsaved(&self, place: &Place, state: &StateSnapshot, relied_on: Option<u32>, pack: u64) -> Result<Unsaved> {
+    async fn unsaved(&self, place: &UserNamespaces, state: &StateSnapshot, relied_on: Option<u32>, pack: u64) -> Result<Unsaved> {
         load_foreign(state, relied_on).await?;
         let (root, origin) = (state.root().clone(), place.pages.origin);
         work::run(work::LARGE, move |_| Unsaved::of(&root, relied_on, origin, pack)).await?
     }
 
     /// Puts contents before the checkpoint that holds them, and makes its batch depend on them.
-    async fn put_bodies(&self, place: &Place, unsaved: &mut Unsaved, mut batch: Batch) -> Result<Batch> {
+    async fn put_bodies(&self, place: &UserNamespaces, unsaved: &mut Unsaved, mut batch: Batch) -> Result<Batch> {
         let bodies = std::mem::take(&mut unsaved.bodies);
         let mut early = Batch::new();
         let mut early_keys: Vec<String> = Vec::new();
@@ -231,7 +240,7 @@ impl StoreCheckpointer {
     /// Makes a checkpoint with an already stored tree the head of a thread.
     async fn point(
         &self,
-        place: &Place,
+        place: &UserNamespaces,
         thread: &str,
         to: &Record,
         parent: Parent,
@@ -249,13 +258,13 @@ impl StoreCheckpointer {
             // Its pages are only guaranteed to stay as long as it exists.
             .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists);
         let created_at = head.is_none().then_some(record.checkpoint.created_at);
-        let riders = Rider::taken(&options.along, &self.store);
-        let batch = with_riders(batch, &riders, id)?;
-        self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record, &riders).await
+        let taken = Outbox::of(&options.extensions).take(&self.store);
+        let batch = with_outbox(batch, &taken, id)?;
+        self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record, taken).await
     }
 
     /// Calls `each` with every checkpoint of a thread, newest first.
-    async fn each(&self, place: &Place, thread: &str, mut each: impl FnMut(&str, Record) -> Result<()>) -> Result<()> {
+    async fn each(&self, place: &UserNamespaces, thread: &str, mut each: impl FnMut(&str, Record) -> Result<()>) -> Result<()> {
         let mut options = ScanOptions::new().with_prefix(format!("{thread}{SEPARATOR}"));
         loop {
             let page = self.store.scan(&place.checkpoints, options.clone()).await?;
@@ -287,8 +296,8 @@ impl Checkpointer for StoreCheckpointer {
         let mut pack = self.pack_number();
         // Whether the holder of the state's stored pages is gone.
         let mut is_unheld = false;
-        let riders = Rider::taken(&options.along, &self.store);
-        for attempt in 0..ATTEMPTS_MAX {
+        let outbox = Outbox::of(&options.extensions);
+        for attempt in 0..PUTS_MAX {
             let id = options.id_after(self.clock.now(), options.head.map(|head| head.id));
             let parent = options.head.map(|head| Parent { thread: None, id: head.id, restored: None });
             // Stored parts are relied on only while a checkpoint holds them, and are written again otherwise.
@@ -333,8 +342,9 @@ impl Checkpointer for StoreCheckpointer {
                 batch = batch.put(&place.pages.packs, pack_key(*number), std::mem::take(bytes));
             }
             let created_at = options.head.is_none().then_some(record.checkpoint.created_at);
-            let batch = with_riders(batch, &riders, id)?;
-            match self.commit(Self::put_head(batch, &place, thread, &record, created_at)?, &place, thread, record, &riders).await {
+            let taken = outbox.take(&self.store);
+            let batch = with_outbox(batch, &taken, id)?;
+            match self.commit(Self::put_head(batch, &place, thread, &record, created_at)?, &place, thread, record, taken).await {
                 Ok(saved) => {
                     if unsaved.can_be_marked() {
                         state.settle(&known, holder(&place, thread, id), || unsaved.mark_saved(&self.cache));
@@ -391,8 +401,8 @@ impl Checkpointer for StoreCheckpointer {
                 }
                 if options.selects(&checkpoint) {
                     if checkpoints.len() == options.limit {
-                        let next = checkpoints.last().map(|last| last.id).or(options.start_after);
-                        return Ok(CheckpointPage { checkpoints, next });
+                        let next = checkpoints.last().map(|last| last.id).or(options.start_after).unwrap_or(CheckpointId::MAX);
+                        return Ok(CheckpointPage { checkpoints, next: Some(next) });
                     }
                     checkpoints.push(checkpoint);
                 }
@@ -407,7 +417,8 @@ impl Checkpointer for StoreCheckpointer {
     async fn restore(&self, scope: &Scope, id: CheckpointId, options: &PutOptions) -> Result<Saved> {
         let (place, thread) = (self.place(scope)?, thread_of(scope)?);
         record::check_notes(options)?;
-        for _ in 0..ATTEMPTS_MAX {
+        let mut races = LostRaces::new();
+        loop {
             let (record, _) = self.require(&place, thread, At::Id(id)).await?;
             let (_, head) = self.require(&place, thread, At::Latest).await?;
             let head = head.ok_or_else(|| no_thread(thread))?;
@@ -419,15 +430,18 @@ impl Checkpointer for StoreCheckpointer {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 ended => return ended,
             }
+            if !races.lost().await {
+                return Err(busy(thread));
+            }
         }
-        Err(busy(thread))
     }
 
     async fn fork(&self, scope: &Scope, at: At, thread: &str, options: &PutOptions) -> Result<Saved> {
         let (place, source) = (self.place(scope)?, thread_of(scope)?);
         self.place(&scope.clone().with_thread(thread))?;
         record::check_notes(options)?;
-        for _ in 0..ATTEMPTS_MAX {
+        let mut races = LostRaces::new();
+        loop {
             let (record, _) = self.require(&place, source, at).await?;
             let parent = Parent { thread: Some(source.to_owned()), id: record.checkpoint.id, restored: None };
             match self.point(&place, thread, &record, parent, None, options).await {
@@ -436,14 +450,17 @@ impl Checkpointer for StoreCheckpointer {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 ended => return ended,
             }
+            if !races.lost().await {
+                return Err(busy(source));
+            }
         }
-        Err(busy(source))
     }
 
     async fn copy(&self, scope: &Scope, thread: &str) -> Result<u64> {
         let (place, source) = (self.place(scope)?, thread_of(scope)?);
         self.place(&scope.clone().with_thread(thread))?;
-        for _ in 0..ATTEMPTS_MAX {
+        let mut races = LostRaces::new();
+        loop {
             let pruned =
                 self.store.get(&place.pruned, PRUNED_KEY).await?.map_or(Condition::Absent, |item| Condition::Version(item.version));
             let Some(head) = self.store.get(&place.heads, source).await? else { return Err(no_thread(source)) };
@@ -468,8 +485,10 @@ impl Checkpointer for StoreCheckpointer {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 Err(error) => return Err(error),
             }
+            if !races.lost().await {
+                return Err(busy(source));
+            }
         }
-        Err(busy(source))
     }
 
     async fn delete(&self, scope: &Scope) -> Result<()> {
@@ -523,8 +542,7 @@ impl Checkpointer for StoreCheckpointer {
         options.start_after = start_after.map(str::to_owned);
         let scan = self.store.scan(&place.heads, options).await?;
         let threads: Vec<ThreadInfo> = items(scan.entries).map(|item| info(&item)).collect::<Result<_>>()?;
-        let next = scan.next.filter(|_| !threads.is_empty());
-        Ok(ThreadPage { threads, next })
+        Ok(ThreadPage { threads, next: scan.next })
     }
 }
 
@@ -534,12 +552,12 @@ impl fmt::Display for StoreCheckpointer {
     }
 }
 
-/// Adds the riders of a checkpoint to its batch.
-fn with_riders(mut batch: Batch, riders: &[Rider], id: CheckpointId) -> Result<Batch> {
-    for Rider(rider) in riders {
-        // A state's files have versions of their own.
-        batch.writes.extend(rider.rows(0, &|_| None, Some(id.to_bytes()))?);
-    }
+/// Adds the rows of an outbox to the batch of a checkpoint.
+fn with_outbox(mut batch: Batch, taken: &TakenEntries, id: CheckpointId) -> Result<Batch> {
+    // A state's files have versions of their own, which the entries know.
+    let mut rows = OutboxRows::of_checkpoint(id);
+    taken.write(&mut rows)?;
+    batch.writes.extend(rows.into_writes());
     Ok(batch)
 }
 
@@ -555,7 +573,7 @@ pub(super) fn items(entries: Vec<ScanEntry>) -> impl Iterator<Item = Item> {
 }
 
 /// Returns the holder of a checkpoint's tree.
-fn holder(place: &Place, thread: &str, id: CheckpointId) -> Holder {
+fn holder(place: &UserNamespaces, thread: &str, id: CheckpointId) -> Holder {
     Holder { origin: place.pages.origin, name: checkpoint_key(thread, id).into() }
 }
 

@@ -8,7 +8,7 @@
 use super::Swept;
 use super::pages::pack_key;
 use super::record::{self, Record};
-use super::store::{PRUNED_KEY, Place, items, read_head};
+use super::store::{PRUNED_KEY, UserNamespaces, items, read_head};
 use crate::backend::{Page, PageId, PageSource};
 use std::collections::HashSet;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -21,11 +21,11 @@ const PAGES: usize = 256;
 /// The number of rows that are removed at once.
 const ROWS: usize = 256;
 
-/// How often checkpoints are listed again because some were removed meanwhile.
-const ATTEMPTS_MAX: usize = 16;
+/// How often all checkpoints are listed, because some were removed meanwhile.
+const LISTINGS_MAX: usize = 16;
 
-pub(super) async fn sweep(store: &dyn Store, place: &Place, dry_run: bool) -> Result<Swept> {
-    for _ in 0..ATTEMPTS_MAX {
+pub(super) async fn sweep(store: &dyn Store, place: &UserNamespaces, dry_run: bool) -> Result<Swept> {
+    for _ in 0..LISTINGS_MAX {
         let before = pruned(store, place).await?;
         let began = store.current_version().await?;
         let roots = roots(store, place).await?;
@@ -43,15 +43,15 @@ pub(super) async fn sweep(store: &dyn Store, place: &Place, dry_run: bool) -> Re
         (swept.bodies, swept.body_bytes) = sweep.rows(&place.pages.bodies, |key| marked.bodies.contains(key)).await?;
         return Ok(swept);
     }
-    Err(Error::new(ErrorKind::Unavailable, "checkpoints are removed all the time; sweep again later").without_effect())
+    Err(Error::new(ErrorKind::Unavailable, "checkpoints kept being removed during the sweep; sweep again later").without_effect())
 }
 
-async fn pruned(store: &dyn Store, place: &Place) -> Result<Option<Version>> {
+async fn pruned(store: &dyn Store, place: &UserNamespaces) -> Result<Option<Version>> {
     Ok(store.get(&place.pruned, PRUNED_KEY).await?.map(|item| item.version))
 }
 
 /// Returns the roots of all trees.
-async fn roots(store: &dyn Store, place: &Place) -> Result<HashSet<PageId>> {
+async fn roots(store: &dyn Store, place: &UserNamespaces) -> Result<HashSet<PageId>> {
     let mut roots = HashSet::new();
     for (namespace, is_heads) in [(&place.checkpoints, false), (&place.heads, true)] {
         let mut options = ScanOptions::new().with_values(is_heads);
@@ -77,7 +77,7 @@ struct Marked {
     bodies: HashSet<String>,
 }
 
-async fn mark(place: &Place, roots: HashSet<PageId>) -> Result<Marked> {
+async fn mark(place: &UserNamespaces, roots: HashSet<PageId>) -> Result<Marked> {
     let mut seen = roots;
     let mut waiting: Vec<PageId> = seen.iter().copied().collect();
     let mut marked = Marked::default();

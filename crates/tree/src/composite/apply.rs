@@ -1,13 +1,14 @@
 //! Changes: routing to backends, protection of mounts, and batches over several mounts.
 
 use super::CompositeBackend;
-use super::router::Place;
+use super::router::Resolved;
 use crate::backend::rebase::View;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{ApplyOptions, Change, Changed, OpKind};
 use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_store::Outbox;
 
 /// What one change needs.
 enum Step {
@@ -34,11 +35,16 @@ impl CompositeBackend {
         if changes.len() > 1 && !options.allow_partial {
             self.check_one_mount(changes, &steps)?;
         }
+        // Rows that commit with the batch commit with its last part: then all changes are made.
+        let last = steps.iter().rposition(|step| !matches!(step, Step::Nothing));
+        let mut without_outbox = options.clone();
+        without_outbox.extensions.remove::<Outbox>();
         let mut results = Vec::with_capacity(changes.len());
         let mut start = 0;
         while start < steps.len() {
             match &steps[start] {
                 Step::Transfer => {
+                    let options = if last == Some(start) { options } else { &without_outbox };
                     let result = self.transfer(&changes[start], options).await;
                     results.push(result.map_err(|error| error.during(changes[start].kind()).in_batch(start, start))?);
                     start += 1;
@@ -46,6 +52,7 @@ impl CompositeBackend {
                 Step::Nothing | Step::Mount(_) => {
                     let run = Run::at(start, &steps);
                     start = run.changes.end;
+                    let options = if last.is_some_and(|last| run.changes.contains(&last)) { options } else { &without_outbox };
                     results.extend(self.apply_run(run, changes, &steps, options).await?);
                 }
             }
@@ -73,16 +80,17 @@ impl CompositeBackend {
                 self.check_copy(place, path, to)?;
                 self.between(place, path, to)
             }
+            other => Err(other.unsupported()),
         }
     }
 
-    fn in_mount(&self, place: Place, path: &VfsPath) -> Result<Step> {
+    fn in_mount(&self, place: Resolved, path: &VfsPath) -> Result<Step> {
         self.target(place, path)?;
         Ok(Step::Mount(place.mount))
     }
 
     /// Decides how to rename or copy. A directory that contains mounts is copied as the caller sees it.
-    fn between(&self, from_place: Place, from: &VfsPath, to: &VfsPath) -> Result<Step> {
+    fn between(&self, from_place: Resolved, from: &VfsPath, to: &VfsPath) -> Result<Step> {
         let to_place = self.router.find(to);
         self.target(from_place, from)?;
         self.target(to_place, to)?;
@@ -94,7 +102,7 @@ impl CompositeBackend {
     }
 
     /// Refuses a target that is a directory only because of mounts below it. A file mount may be replaced.
-    fn check_target(&self, place: Place, to: &VfsPath) -> Result<()> {
+    fn check_target(&self, place: Resolved, to: &VfsPath) -> Result<()> {
         let Some(node) = place.node else { return Ok(()) };
         match self.router.node(node).mount() {
             _ if to.is_root() => Err(Error::invalid_argument("`/` is the root; name a path beneath it").at(to)),
@@ -104,9 +112,9 @@ impl CompositeBackend {
         }
     }
 
-    fn check_copy(&self, place: Place, from: &VfsPath, to: &VfsPath) -> Result<()> {
+    fn check_copy(&self, place: Resolved, from: &VfsPath, to: &VfsPath) -> Result<()> {
         if from.is_root() {
-            return Err(Error::invalid_argument("`/` is the root and cannot be copied; copy what lies in it").at(from));
+            return Err(Error::invalid_argument("`/` is the root and cannot be copied; copy its entries instead").at(from));
         }
         if place.node.is_some() && to.starts_with(from) {
             return Err(Error::invalid_argument(format!("`{from}` cannot be copied to `{to}`, which lies in it")).at(from));
@@ -115,14 +123,14 @@ impl CompositeBackend {
     }
 
     /// Refuses to remove a path at or above a mount.
-    fn check_no_mount_at(&self, place: Place, path: &VfsPath, verb: &str) -> Result<()> {
+    fn check_no_mount_at(&self, place: Resolved, path: &VfsPath, verb: &str) -> Result<()> {
         let Some(node) = place.node.map(|node| self.router.node(node)) else { return Ok(()) };
         let message = match node.mount() {
-            _ if path.is_root() => format!("`/` is the root and cannot be {verb}; name what lies in it"),
-            Some(_) => format!("`{path}` is a mount and cannot be {verb}; name what lies in it"),
+            _ if path.is_root() => format!("`/` is the root and cannot be {verb}; name a path beneath it"),
+            Some(_) => format!("`{path}` is a mount and cannot be {verb}; name a path in it"),
             None => {
                 let first = self.router.prefix(node.mounts().start);
-                format!("`{path}` cannot be {verb} because `{first}` is mounted in it; name what lies beside the mount")
+                format!("`{path}` cannot be {verb} because `{first}` is mounted in it; name the entries beside the mount")
             }
         };
         Err(Error::invalid_argument(message).at(path))
@@ -157,12 +165,19 @@ impl CompositeBackend {
         let Some(mount) = run.mount else { return Ok(run.changes.map(there).collect()) };
         let (backend, prefix) = (&self.router.mount(mount).backend, self.router.prefix(mount));
         let done: Vec<usize> = run.changes.clone().filter(|index| matches!(steps[*index], Step::Mount(_))).collect();
-        let whole = done.len() == run.changes.len();
+        let whole = done.len() == changes.len();
         let applied = if whole && prefix.is_root() {
-            backend.apply(&changes[run.changes.clone()], options).await
+            backend.apply(changes, options).await
         } else {
             let inner = done.iter().map(|index| changes[*index].try_map_paths(inward(prefix))).collect::<Result<Vec<_>>>()?;
-            backend.apply(&inner, options).await
+            let mut options = options.clone();
+            let outbox = Outbox::of(&options.extensions);
+            if done.len() < changes.len() && !outbox.is_empty() {
+                let mut places = vec![None; changes.len()];
+                done.iter().enumerate().for_each(|(place, index)| places[*index] = Some(place));
+                options.extensions.insert(outbox.moved(&places));
+            }
+            backend.apply(&inner, &options).await
         };
         let mut results = match applied {
             Ok(results) => View::Beneath(prefix).changed(results).into_iter(),

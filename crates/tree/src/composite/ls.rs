@@ -1,11 +1,11 @@
 //! Listing a directory: its backend's entries, and the mounts within it.
 
-use super::router::{Node, Place};
+use super::router::{Node, Resolved};
 use super::{CompositeBackend, Target, is_absence, mount_failure, of_mount};
 use futures::StreamExt;
 use futures::stream;
 use treehold_core::error::{Error, Result};
-use treehold_core::ops::{Entry, Failure, Listing, LsOptions, OnFailure, Truncation, TruncationReason};
+use treehold_core::ops::{Entry, Failure, Listing, LsOptions, OnFailure, StatOptions, Truncation, TruncationReason};
 use treehold_core::path::VfsPath;
 
 impl CompositeBackend {
@@ -22,7 +22,7 @@ impl CompositeBackend {
         }
     }
 
-    async fn list_with_mounts(&self, node: usize, place: Place, target: Target<'_>, options: &LsOptions) -> Result<Listing> {
+    async fn list_with_mounts(&self, node: usize, place: Resolved, target: Target<'_>, options: &LsOptions) -> Result<Listing> {
         let points = Points::after(self, node, options);
         let (held, shown) = futures::join!(self.list_held(node, place, target, options), self.show_points(&points.nodes));
         let mut failures = Vec::new();
@@ -54,7 +54,7 @@ impl CompositeBackend {
     }
 
     /// Lists the backend's own entries, with room for those that mounts will hide.
-    async fn list_held(&self, node: usize, place: Place, target: Target<'_>, options: &LsOptions) -> Result<Listing> {
+    async fn list_held(&self, node: usize, place: Resolved, target: Target<'_>, options: &LsOptions) -> Result<Listing> {
         let hidden = self.router.node(node).children().len();
         let options = options.clone().with_limit(options.limit.saturating_add(hidden));
         match target.backend.ls(target.rest, &options).await {
@@ -89,7 +89,7 @@ impl CompositeBackend {
     pub(super) async fn show_file(&self, mount: usize) -> Result<Option<Entry>> {
         let prefix = self.router.prefix(mount);
         let target = Target { backend: &*self.router.mount(mount).backend, prefix, rest: VfsPath::ROOT };
-        match target.backend.stat(target.rest).await {
+        match target.backend.stat(target.rest, &StatOptions::new()).await {
             Ok(entry) if entry.is_directory() => Ok(None),
             Ok(entry) => Ok(Some(entry.with_path(prefix))),
             Err(error) if is_absence(&error) => Ok(None),
@@ -116,7 +116,7 @@ impl<'a> Points<'a> {
     }
 }
 
-/// Cuts sorted entries where the first of their sources was cut, and at the limit.
+/// Truncates sorted entries where the first of their sources was truncated, and at the limit.
 fn cut(mut entries: Vec<Entry>, failures: Vec<Failure>, options: &LsOptions, cuts: [Option<Truncation>; 2]) -> Listing {
     let mut truncated = cuts.into_iter().flatten().min_by(|one, other| one.cursor.cmp(&other.cursor));
     if let Some(cut) = &truncated {

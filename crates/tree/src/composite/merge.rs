@@ -44,7 +44,7 @@ pub(super) struct Merge<T> {
     waiting: BinaryHeap<Reverse<Waiting<T>>>,
     settled: Vec<T>,
     weight: usize,
-    /// The first position where a mount was cut; results after it are incomplete.
+    /// The first position where the result of a mount was truncated; results after it are incomplete.
     cut: Option<(GrepCursor, Truncation)>,
 }
 
@@ -71,7 +71,7 @@ impl<T: Found> Merge<T> {
     }
 
     /// Settles the results before the prefix of the next mount, or all if there is none. Returns whether they exceed
-    /// `limit` or reach the first cut, so that further mounts are not needed.
+    /// `limit` or reach the first truncation, so that further mounts are not needed.
     pub(super) fn settle(&mut self, next: Option<&VfsPath>, limit: usize) -> bool {
         while let Some(Reverse(first)) = self.waiting.peek() {
             if next.is_some_and(|next| first.item.path() >= next) || self.is_beyond_cut(first.item.path()) {
@@ -86,7 +86,7 @@ impl<T: Found> Merge<T> {
         self.weight > limit || next.is_some_and(|next| self.is_beyond_cut(next))
     }
 
-    /// Returns the settled results, and the truncation if a mount was cut.
+    /// Returns the settled results, and the truncation if the result of a mount was truncated.
     pub(super) fn finish(self) -> (Vec<T>, Option<Truncation>) {
         (self.settled, self.cut.map(|(_, truncation)| truncation))
     }
@@ -167,7 +167,7 @@ mod tests {
         merge.push_cut(glob_place("/k"), cut("/k"));
         merge.push(files(&["/b/x", "/b/y"]));
         merge.push_cut(glob_place("/b/y"), cut("/b/y"));
-        assert!(merge.settle(Some(&path("/c")), 10), "results below /c come after the cut");
+        assert!(merge.settle(Some(&path("/c")), 10), "results below /c come after the truncation");
         assert!(!merge.settle(None, 10));
         let (found, truncated) = merge.finish();
         assert_eq!((paths(&found), truncated), (vec!["/a", "/b/x", "/b/y"], Some(cut("/b/y"))));

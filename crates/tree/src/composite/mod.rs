@@ -1,4 +1,4 @@
-//! One tree made of many: every path goes to the backend with the longest matching prefix.
+//! Combines several trees into one: every path goes to the backend with the longest matching prefix.
 //!
 //! [`CompositeBackend`] mounts backends at prefixes over a default at `/`. It guarantees:
 //!
@@ -32,13 +32,13 @@ pub use builder::CompositeBuilder;
 use crate::backend::Backend;
 use crate::backend::rebase::View;
 use async_trait::async_trait;
-use router::{Place, Router};
+use router::{Resolved, Router};
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, Failure, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, ReadOptions, Review, SearchOptions, SearchResult, Sight,
+    LsOptions, ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions,
 };
 use treehold_core::path::VfsPath;
 
@@ -105,7 +105,7 @@ impl CompositeBackend {
     }
 
     /// Returns the target of a path. Nothing exists below a file mount.
-    fn target<'a>(&'a self, place: Place, path: &'a VfsPath) -> Result<Target<'a>> {
+    fn target<'a>(&'a self, place: Resolved, path: &'a VfsPath) -> Result<Target<'a>> {
         let (mount, prefix) = (self.router.mount(place.mount), self.router.prefix(place.mount));
         let rest = rest_of(path, prefix);
         if mount.is_file && !rest.is_root() {
@@ -115,7 +115,7 @@ impl CompositeBackend {
     }
 
     /// Returns whether a path is a directory only because it leads to mounts.
-    fn is_virtual(&self, place: Place) -> bool {
+    fn is_virtual(&self, place: Resolved) -> bool {
         place.node.is_some_and(|node| self.router.node(node).mount().is_none())
     }
 
@@ -133,7 +133,7 @@ impl CompositeBackend {
         let nearest = above.find_map(|above| Some((above, self.router.find(above))).filter(|(_, place)| place.node.is_some()));
         let Some((above, place)) = nearest.filter(|(_, place)| self.is_virtual(*place)) else { return false };
         match self.target(place, above) {
-            Ok(target) => !target.backend.stat(target.rest).await.is_ok_and(|entry| entry.is_directory()),
+            Ok(target) => !target.backend.stat(target.rest, &StatOptions::new()).await.is_ok_and(|entry| entry.is_directory()),
             Err(_) => false,
         }
     }
@@ -146,9 +146,9 @@ impl CompositeBackend {
         backend.review(&inner).await.map_err(|error| View::Beneath(prefix).error(error, &[]))
     }
 
-    async fn stat_virtual(&self, place: Place, path: &VfsPath) -> Result<Entry> {
+    async fn stat_virtual(&self, place: Resolved, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
         let target = self.target(place, path)?;
-        match target.backend.stat(target.rest).await {
+        match target.backend.stat(target.rest, options).await {
             Ok(entry) if entry.is_directory() => Ok(entry.with_path(path)),
             Ok(_) => Ok(Entry::directory(path)),
             Err(error) if is_absence(&error) => Ok(Entry::directory(path)),
@@ -205,13 +205,13 @@ impl Backend for CompositeBackend {
         all.reduce(Capabilities::merged_with).expect("the default is always mounted")
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
         let place = self.router.find(path);
         if self.is_virtual(place) {
-            return self.stat_virtual(place, path).await;
+            return self.stat_virtual(place, path, options).await;
         }
         let target = self.target(place, path)?;
-        match target.backend.stat(target.rest).await {
+        match target.backend.stat(target.rest, options).await {
             Ok(entry) => {
                 let leads_to = entry.leads_to.as_deref().map(|leads_to| target.prefix.concat(leads_to));
                 let mut entry = entry.with_path(path);

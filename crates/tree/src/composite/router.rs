@@ -37,7 +37,7 @@ pub(super) struct Node {
 
 /// The result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Resolved {
     /// The mount with the longest prefix.
     pub(super) mount: usize,
     /// The node of exactly this path, if it is a mount or leads to one.
@@ -84,16 +84,16 @@ impl<T> Router<T> {
     }
 
     /// Finds the mount of a path. Cost: one hash per segment that the path shares with mounts; does not allocate.
-    pub(super) fn find(&self, path: &VfsPath) -> Place {
+    pub(super) fn find(&self, path: &VfsPath) -> Resolved {
         let (mut node, mut mount) = (0, 0);
         for segment in path.segments() {
             match self.nodes[node].by_name.get(segment) {
                 Some(child) => node = *child,
-                None => return Place { mount, node: None },
+                None => return Resolved { mount, node: None },
             }
             mount = self.nodes[node].mount.unwrap_or(mount);
         }
-        Place { mount, node: Some(node) }
+        Resolved { mount, node: Some(node) }
     }
 
     /// Returns a mount.

@@ -1,7 +1,7 @@
 //! Searching: selecting mounts, querying each, and merging their results.
 
 use super::merge::{Merge, glob_place, grep_place};
-use super::router::Place;
+use super::router::Resolved;
 use super::{CompositeBackend, Target, is_absence, mount_failure, of_mount, rest_of};
 use crate::backend::rebase::{Position, View};
 use futures::future::BoxFuture;
@@ -11,8 +11,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_core::ops::{
-    Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, OnFailure, PathGuard, SearchOptions, SearchResult,
-    SearchScope, Truncation,
+    Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, OnFailure, PathGuard, SearchMerge, SearchOptions,
+    SearchResult, SearchScope, StatOptions, Truncation,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, rank};
@@ -125,9 +125,9 @@ impl CompositeBackend {
 
     /// Searches files by words.
     ///
-    /// Each mount first ranks its own files and returns its word counts. The counts are then combined, so the ranking
-    /// is that of one tree: a mount that returned all its hits is ranked again here, and one that was cut is queried
-    /// again with the combined counts. Snippets are made last, only for the files that are returned.
+    /// Each mount first ranks its own files and returns its word counts. The counts are then combined, so the ranking is that of one tree:
+    /// a mount that returned all its hits is ranked again here, and one whose result was truncated is queried again with the combined
+    /// counts. Snippets are made last, only for the files that are returned.
     pub(super) async fn find_files(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
         let place = self.router.find(path);
         let target = self.target(place, path)?;
@@ -142,7 +142,9 @@ impl CompositeBackend {
         let plan = self.plan(place, node, path, &filter);
         let mut asked = options.clone();
         // The files to skip are known only after all mounts have answered.
-        (asked.limit, asked.offset, asked.snippets_max, asked.at_hand) = (options.end(), 0, 0, true);
+        (asked.limit, asked.offset, asked.snippets_max) = (options.end(), 0, 0);
+        let elsewhere = options.merge.as_ref().map(|merge| merge.elsewhere.clone()).unwrap_or_default();
+        asked.merge = Some(SearchMerge::new(elsewhere).with_spare(true));
         let (mut answers, failed) = self.ask_each(&plan.asks, path, options, |_| Some(asked.clone())).await?;
         answers.values().for_each(|answer| all.corpus.add(&answer.corpus));
         let again = |ask: usize| {
@@ -151,8 +153,7 @@ impl CompositeBackend {
             others.subtract(&answer.corpus);
             (others.files > 0).then(|| {
                 let mut asked = asked.clone();
-                asked.among = Some(others);
-                asked.at_hand = false;
+                asked.merge = Some(SearchMerge::new(others));
                 asked
             })
         };
@@ -203,7 +204,7 @@ impl CompositeBackend {
             return;
         }
         let mut of_one = SearchOptions::new(&options.query).with_limit(1).with_snippets_max(options.snippets_max);
-        (of_one.scope, of_one.among) = (options.scope.clone(), Some(options.weighed_by(&all.corpus)));
+        (of_one.scope, of_one.merge) = (options.scope.clone(), Some(SearchMerge::new(options.weighed_by(&all.corpus))));
         let paths: Vec<VfsPathBuf> = all.hits.iter().map(|hit| hit.path.clone()).collect();
         let ask = async |path: &VfsPath| self.find_files_in(self.target(self.router.find(path), path)?, &of_one).await;
         let asks: Vec<BoxFuture<'_, _>> = paths.iter().map(|path| Box::pin(ask(path)) as _).collect();
@@ -216,7 +217,7 @@ impl CompositeBackend {
     }
 
     /// Plans the queries of a search: the backend of the path, and each mount below that the filter can reach.
-    fn plan<'a>(&'a self, place: Place, node: usize, path: &'a VfsPath, filter: &PathFilter) -> Plan<'a> {
+    fn plan<'a>(&'a self, place: Resolved, node: usize, path: &'a VfsPath, filter: &PathFilter) -> Plan<'a> {
         let mut plan = Plan::default();
         if let Some(bound) = filter.bound() {
             plan.add(Ask { mount: place.mount, node, path, is_virtual: self.is_virtual(place) }, &bound, self);
@@ -281,7 +282,7 @@ impl CompositeBackend {
         let target = self.ask_target(ask);
         let mut options = options.clone();
         let hidden = self.narrow(ask, root, &mut options.scope);
-        let found = match self.is_hidden_file(ask, target).await {
+        let found = match self.is_hidden_file(ask, target, &options.scope).await {
             Ok(true) => return Ok(GlobResult::default()),
             Ok(false) => self.find_paths_in(target, &options).await,
             Err(error) => Err(error),
@@ -301,7 +302,7 @@ impl CompositeBackend {
         let target = self.ask_target(ask);
         let mut options = options.clone();
         let hidden = self.narrow(ask, root, &mut options.scope);
-        let found = match self.is_hidden_file(ask, target).await {
+        let found = match self.is_hidden_file(ask, target, &options.scope).await {
             Ok(true) => return Ok(GrepResult::default()),
             Ok(false) => self.find_lines_in(target, &options).await,
             Err(error) => Err(error),
@@ -322,7 +323,7 @@ impl CompositeBackend {
         let is_file = self.router.mount(ask.mount).is_file;
         let target = self.ask_target(ask);
         let hidden = self.narrow(ask, root, &mut options.scope);
-        let found = match self.is_hidden_file(ask, target).await {
+        let found = match self.is_hidden_file(ask, target, &options.scope).await {
             Ok(true) => return rank::nothing(&options),
             Ok(false) => self.find_files_in(target, &options).await,
             Err(error) => Err(error),
@@ -383,8 +384,9 @@ impl CompositeBackend {
 
     /// Returns whether the search starts at a file that is hidden because mounts make its path a directory. Such a file
     /// must not be searched.
-    async fn is_hidden_file(&self, ask: &Ask<'_>, target: Target<'_>) -> Result<bool> {
-        Ok(ask.is_virtual && !target.backend.stat(target.rest).await?.is_directory())
+    async fn is_hidden_file(&self, ask: &Ask<'_>, target: Target<'_>, scope: &SearchScope) -> Result<bool> {
+        let options = StatOptions::new().with_refuse_links(scope.refuse_links);
+        Ok(ask.is_virtual && !target.backend.stat(target.rest, &options).await?.is_directory())
     }
 
     /// Narrows the scope of a search to one mount: its position below the search root, and what other mounts hide of
@@ -430,7 +432,7 @@ fn add_failures(totals: &mut GrepResult, failures: Vec<Failure>, count: usize) {
     totals.failures_count += unnamed;
 }
 
-/// Returns the truncation of a cut result; if the mount returned nothing, the cursor is the start of this search.
+/// Returns the truncation of a result; if the mount returned nothing, the cursor is the start of this search.
 fn going_on(cut: Truncation, start: impl Fn() -> Option<String>) -> Truncation {
     match cut.cursor.is_empty() {
         true => Truncation { cursor: start().unwrap_or_default(), ..cut },

@@ -13,9 +13,13 @@
 use super::CompositeBackend;
 use crate::backend::Backend;
 use bytes::Bytes;
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{ApplyOptions, Change, Changed, Entry, EntryKind, LsOptions, ReadOptions, Version, WriteMode};
+use treehold_core::ops::{
+    ApplyOptions, Change, Changed, Entry, EntryKind, Extensions, LsOptions, ReadOptions, StatOptions, Version, WriteMode,
+};
 use treehold_core::path::{InvalidPath, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
+use treehold_store::Outbox;
 
 /// A rename or copy between different mounts.
 struct Transfer<'a> {
@@ -27,10 +31,9 @@ struct Transfer<'a> {
     moves: bool,
     /// Whether to refuse following links on the way to either end.
     refuse_links: bool,
+    /// The extensions of its last step. The others have no outbox: its rows commit when all is done.
+    extensions: Extensions,
 }
-
-/// How often a file is written again after its target changed concurrently.
-const ATTEMPTS_MAX: usize = 64;
 
 /// The copy of one file: the version of the source, and the state of the target.
 struct CopiedFile {
@@ -48,8 +51,9 @@ impl CompositeBackend {
         let is_directory = entries.first().is_some_and(Entry::is_directory);
         let mut versions = Vec::with_capacity(entries.len());
         let mut result = Changed::new(change.kind(), transfer.to).with_created(replaces.is_none()).with_entries(entries.len());
-        for entry in &entries {
-            match self.carry(entry, &transfer, replaces).await {
+        for (index, entry) in entries.iter().enumerate() {
+            let is_last = !transfer.moves && index + 1 == entries.len();
+            match self.carry(entry, &transfer, replaces, is_last).await {
                 Ok(Some(copied)) => {
                     versions.push(Some(copied.source));
                     if !is_directory {
@@ -75,8 +79,8 @@ impl CompositeBackend {
         if transfer.moves {
             self.check_writable(transfer.from)?;
         }
-        let source = self.stat(transfer.from).await?;
-        let replaces = self.check_free(transfer.to, transfer.overwrite && !source.is_directory()).await?;
+        let source = self.stat(transfer.from, &transfer.stat_options()).await?;
+        let replaces = self.check_free(transfer.to, transfer.overwrite && !source.is_directory(), transfer).await?;
         // List the whole source before writing anything, so that a target visible in the source through another mount
         // is not copied again.
         Ok((self.walk(source, transfer).await?, replaces))
@@ -89,14 +93,14 @@ impl CompositeBackend {
     }
 
     /// Checks that the target is free, or a file that may be replaced. Returns the version of that file.
-    async fn check_free(&self, to: &VfsPath, replaces_file: bool) -> Result<Option<Version>> {
-        match self.stat(to).await {
+    async fn check_free(&self, to: &VfsPath, replaces_file: bool, transfer: &Transfer<'_>) -> Result<Option<Version>> {
+        match self.stat(to, &transfer.stat_options()).await {
             Ok(entry) if entry.is_directory() || !replaces_file => Err(Error::already_exists(to)),
             Ok(Entry { kind: EntryKind::File, version: Some(version), .. }) => Ok(Some(version)),
             Ok(_) => {
                 let message = format!(
-                    "`{to}` is a link, device or pipe of the host, which nothing of another mount replaces; nothing was copied, delete it \
-                     first or name another target"
+                    "`{to}` is a link, device or pipe of the host, which a copy from another mount cannot replace; \
+                        nothing was copied, delete it first or name another target"
                 );
                 Err(Error::unsupported(message).at(to))
             }
@@ -119,8 +123,8 @@ impl CompositeBackend {
                 EntryKind::Directory => next.extend(self.children(&entry.path, transfer).await?.into_iter().rev()),
                 EntryKind::Symlink | EntryKind::Other => {
                     let message = format!(
-                        "`{}` is a link, device or pipe of the host and cannot be carried to another mount; nothing was copied, \
-                         name the files beside it one by one",
+                        "`{}` is a link, device or pipe of the host and cannot be copied to another mount; nothing \
+                            was copied, name the files beside it one by one",
                         entry.path
                     );
                     return Err(Error::unsupported(message).at(&entry.path));
@@ -149,54 +153,59 @@ impl CompositeBackend {
     }
 
     /// Creates the target of one source entry: a directory, or a file with its current content.
-    async fn carry(&self, entry: &Entry, transfer: &Transfer<'_>, replaces: Option<Version>) -> Result<Option<CopiedFile>> {
+    async fn carry(&self, entry: &Entry, transfer: &Transfer<'_>, replaces: Option<Version>, is_last: bool) -> Result<Option<CopiedFile>> {
         let target = transfer.target_of(entry);
         if entry.is_directory() {
-            let made = self.make(Change::CreateDir { path: target.clone() }, transfer).await?;
+            let made = self.make(Change::CreateDir { path: target.clone() }, &transfer.options(is_last)).await?;
             return if made.created { Ok(None) } else { Err(Error::already_exists(&target)) };
         }
         let options = ReadOptions::new().with_bytes_max(self.transfer_bytes_max).with_refuse_links(transfer.refuse_links);
         let read = self.read(&entry.path, &options).await.map_err(Error::without_effect)?;
         let (source, size_bytes) = (read.version, read.content.len() as u64);
-        let made = self.put(&target, read.content, transfer, replaces).await?.version;
+        let made = self.put(&target, read.content, transfer, replaces, is_last).await?.version;
         let made =
             made.ok_or_else(|| Error::new(ErrorKind::Internal, format!("`{target}` got no version")).at(&target).with_unknown_effect())?;
         if transfer.moves {
-            self.verify(&target, made, size_bytes).await.map_err(Error::with_unknown_effect)?;
+            self.verify(&target, made, size_bytes, transfer).await.map_err(Error::with_unknown_effect)?;
         }
         Ok(Some(CopiedFile { source, target: made, size_bytes }))
     }
 
     /// Writes a file over the version found at its target. If another writer changed the target meanwhile, examines it
     /// again: the caller allowed a replacement, not one particular version.
-    async fn put(&self, target: &VfsPath, content: Bytes, transfer: &Transfer<'_>, replaces: Option<Version>) -> Result<Changed> {
-        let (mut replaces, mut attempts) = (replaces, 0);
+    async fn put(
+        &self,
+        target: &VfsPath,
+        content: Bytes,
+        transfer: &Transfer<'_>,
+        replaces: Option<Version>,
+        is_last: bool,
+    ) -> Result<Changed> {
+        let (mut replaces, mut races) = (replaces, LostRaces::new());
         loop {
             let mode = replaces.map_or(WriteMode::CreateNew, WriteMode::IfVersion);
             let write = Change::Write { path: target.to_owned(), content: content.clone(), mode };
-            let error = match self.make(write, transfer).await {
+            let error = match self.make(write, &transfer.options(is_last)).await {
                 Ok(made) => return Ok(made),
                 Err(error) => error,
             };
             let is_other = matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists) && !error.may_have_effect();
-            if !is_other || !transfer.replaces(target) || attempts == ATTEMPTS_MAX {
+            if !is_other || !transfer.replaces(target) || !races.lost().await {
                 return Err(error);
             }
-            attempts += 1;
-            replaces = self.check_free(target, true).await.map_err(Error::without_effect)?;
+            replaces = self.check_free(target, true, transfer).await.map_err(Error::without_effect)?;
         }
     }
 
     /// Applies one change of a transfer, following no link at its target.
-    async fn make(&self, change: Change, transfer: &Transfer<'_>) -> Result<Changed> {
-        let options = ApplyOptions::new().with_refuse_links(transfer.refuse_links);
-        let mut results = self.apply(std::slice::from_ref(&change), &options).await?;
+    async fn make(&self, change: Change, options: &ApplyOptions) -> Result<Changed> {
+        let mut results = self.apply(std::slice::from_ref(&change), options).await?;
         results.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "a batch of one change returned no result"))
     }
 
     /// Examines a copy again before its source is deleted.
-    async fn verify(&self, path: &VfsPath, version: Version, size_bytes: u64) -> Result<()> {
-        let copy = self.stat(path).await?;
+    async fn verify(&self, path: &VfsPath, version: Version, size_bytes: u64, transfer: &Transfer<'_>) -> Result<()> {
+        let copy = self.stat(path, &transfer.stat_options()).await?;
         if copy.version != Some(version) {
             return Err(Error::conflict(path, copy.version));
         }
@@ -210,7 +219,7 @@ impl CompositeBackend {
     /// Deletes what was moved, children first: files only in the copied version, and directories only if empty, so that
     /// concurrent additions and changes stay.
     async fn delete_moved(&self, transfer: &Transfer<'_>, deletes: Vec<Change>) -> Result<()> {
-        let Err(error) = self.apply(&deletes, &ApplyOptions::new().with_refuse_links(transfer.refuse_links)).await else { return Ok(()) };
+        let Err(error) = self.apply(&deletes, &transfer.options(true)).await else { return Ok(()) };
         let kind = match error.kind() {
             // The file or directory changed kind, vanished or is not empty: all mean that somebody else changed it.
             ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsDirectory => ErrorKind::Conflict,
@@ -219,7 +228,7 @@ impl CompositeBackend {
         let (from, to) = (transfer.from, transfer.to);
         let stays = match error.applied() {
             0 => "both stay",
-            _ => "what is left of the source stays",
+            _ => "the rest of the source stays",
         };
         let message = format!("`{to}` is a copy of `{from}`, which could not be deleted: {}; {stays}", error.message());
         let current = error.current_version();
@@ -230,11 +239,31 @@ impl CompositeBackend {
 impl<'a> Transfer<'a> {
     fn of(change: &'a Change, options: &ApplyOptions) -> Result<Self> {
         let refuse_links = options.refuse_links;
+        let mut extensions = options.extensions.clone();
+        let outbox = Outbox::of(&extensions);
+        if !outbox.is_empty() {
+            // The steps are not the changes that the caller made.
+            extensions.insert(outbox.without_changes());
+        }
         match change {
-            Change::Rename { from, to, overwrite } => Ok(Self { from, to, overwrite: *overwrite, moves: true, refuse_links }),
-            Change::Copy { from, to, overwrite } => Ok(Self { from, to, overwrite: *overwrite, moves: false, refuse_links }),
+            Change::Rename { from, to, overwrite } => Ok(Self { from, to, overwrite: *overwrite, moves: true, refuse_links, extensions }),
+            Change::Copy { from, to, overwrite } => Ok(Self { from, to, overwrite: *overwrite, moves: false, refuse_links, extensions }),
             other => Err(Error::new(ErrorKind::Internal, format!("{} has no target", other.kind())).at(other.path())),
         }
+    }
+
+    fn stat_options(&self) -> StatOptions {
+        StatOptions::new().with_refuse_links(self.refuse_links)
+    }
+
+    /// Returns the options of one of its steps.
+    fn options(&self, is_last: bool) -> ApplyOptions {
+        let mut options = ApplyOptions::new().with_refuse_links(self.refuse_links);
+        options.extensions = self.extensions.clone();
+        if !is_last {
+            options.extensions.remove::<Outbox>();
+        }
+        options
     }
 
     /// Returns whether a file at the target may be replaced. Directories that the transfer created contain none.

@@ -13,7 +13,7 @@ use treehold_core::ops::Op;
 /// finds that many waiting is refused with `unavailable`, marked as without effect, so that [`Retry`](super::Retry) may repeat it. An
 /// abandoned call leaves the queue at once.
 ///
-/// The same limit may be used at several places of one tree, such as around the whole and around a mount: a call that already holds a
+/// The same limit may be used several times in one tree, such as around the whole and around a mount: a call that already holds a
 /// permit passes the others, which it would otherwise block itself. A call that a layer in between moves to another task counts anew there.
 ///
 /// Cost: one atomic operation and one small allocation for a call that need not wait.
@@ -55,7 +55,7 @@ impl Limit {
 
     fn busy(&self, op: &Op<'_>) -> Error {
         let message = format!(
-            "the tree is busy: {} calls run and {} wait, which is all it takes; try again in a moment",
+            "the tree is busy: {} calls are running and {} are waiting, the most it allows; try again in a moment",
             self.running_max,
             self.waiting_max.unwrap_or(usize::MAX)
         );
@@ -85,7 +85,7 @@ tokio::task_local! {
     static HELD: Vec<usize>;
 }
 
-/// A place in the queue, left when dropped.
+/// A position in the queue, given up when dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn runs_up_to_the_limit_then_in_order_of_arrival() {
+    async fn calls_beyond_the_limit_run_in_order_of_arrival() {
         let limit = Limit::new(2);
         let (started, end) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
         let mut calls: Vec<_> = (0..5).map(|number| Box::pin(call(&limit, number, &started, &end))).collect();
@@ -168,23 +168,23 @@ mod tests {
 
     /// Regression: the call waited at the inner limit for the permit that it held at the outer one.
     #[tokio::test]
-    async fn limit_at_two_places_does_not_block_itself() {
+    async fn limit_used_by_two_layers_does_not_block_itself() {
         let limit = Arc::new(Limit::new(1).with_waiting_max(1));
         let mount = Layered::new(limit.clone(), StateBackend::new());
         let tree = CompositeBackend::builder(Arc::new(StateBackend::new())).route("/m", Arc::new(mount)).expect("a route");
         let tree = Layered::new(limit.clone(), tree.build().expect("a tree"));
-        let written = tree.write("/m/a", "x").now_or_never().expect("nobody else is there to wait for");
+        let written = tree.write("/m/a", "x").now_or_never().expect("no other call holds a slot");
         written.expect("written");
-        assert_eq!(tree.read_text("/m/a").now_or_never().expect("nor now").expect("read"), "x");
+        assert_eq!(tree.read_text("/m/a").now_or_never().expect("a read needs no slot either").expect("read"), "x");
         assert_eq!(limit.running.available_permits(), 1);
         // A different limit counts separately, even within this one.
         let other = Layered::new(Arc::new(Limit::new(1)), tree);
-        other.write("/m/a", "y").now_or_never().expect("each has room").expect("written");
+        other.write("/m/a", "y").now_or_never().expect("each mount has a free slot").expect("written");
         // The outer permit no longer counts once its call has ended.
         let (started, end) = (Mutex::new(Vec::new()), Notify::new());
         let mut runs = Box::pin(call(&limit, 0, &started, &end));
         assert!(runs.as_mut().now_or_never().is_none());
-        assert!(other.write("/m/a", "z").now_or_never().is_none(), "the place is taken");
+        assert!(other.write("/m/a", "z").now_or_never().is_none(), "the other mount's slot is taken");
     }
 
     #[test]

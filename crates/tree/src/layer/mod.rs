@@ -16,7 +16,7 @@ use std::sync::Arc;
 use treehold_core::error::Result;
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight,
+    OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions,
 };
 use treehold_core::path::VfsPath;
 
@@ -185,8 +185,8 @@ impl<L: Layer, B: Backend> Backend for Layered<L, B> {
         self.layer.capabilities(self.inner.capabilities())
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.layer.around(Op::read(OpKind::Stat, path), Next::new(&|| self.inner.stat(path))).await
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
+        self.layer.around(Op::read(OpKind::Stat, path), Next::new(&|| self.inner.stat(path, options))).await
     }
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {

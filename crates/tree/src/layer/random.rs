@@ -1,12 +1,4 @@
-//! Random numbers for jitter and injected faults: small, seeded, not for secrets.
-
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
-
-/// Returns a seed that differs from run to run.
-pub(super) fn fresh_seed() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
+//! Random numbers for injected faults: small, seeded, not for secrets.
 
 /// Returns number `index` of a seed's sequence, in `0.0..1.0`.
 ///

@@ -1,11 +1,11 @@
 //! Retries of transient failures, where that is safe.
 
-use super::{Layer, LayerName, Next, Reply, random};
+use super::{Layer, LayerName, Next, Reply};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use treehold_core::backoff::Backoff;
 use treehold_core::error::{Error, Result};
 use treehold_core::ops::{Change, Op, WriteMode};
 
@@ -34,53 +34,47 @@ use treehold_core::ops::{Change, Op, WriteMode};
 #[derive(Clone)]
 pub struct Retry {
     attempts_max: usize,
-    delay: Duration,
-    delay_max: Duration,
-    jitter: Arc<dyn Fn(Duration) -> Duration + Send + Sync>,
+    backoff: Backoff,
+    jitter: Option<Arc<dyn Fn(Duration) -> Duration + Send + Sync>>,
 }
 
 impl Retry {
     /// Makes at most `attempts_max` attempts (0 counts as 1), waiting up to 50 ms before the second attempt and up to 2 s before any other.
     pub fn new(attempts_max: usize) -> Self {
-        let (seed, drawn) = (random::fresh_seed(), AtomicU64::new(0));
-        Self {
-            attempts_max: attempts_max.max(1),
-            delay: Duration::from_millis(50),
-            delay_max: Duration::from_secs(2),
-            jitter: Arc::new(move |ceiling| ceiling.mul_f64(random::fraction(seed, drawn.fetch_add(1, Ordering::Relaxed)))),
-        }
+        let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        Self { attempts_max: attempts_max.max(1), backoff, jitter: None }
     }
 
     /// Sets the ceiling of the first wait, which doubles each time, and the largest ceiling.
     #[must_use]
     pub fn with_delay(mut self, delay: Duration, delay_max: Duration) -> Self {
-        self.delay = delay;
-        self.delay_max = delay_max;
+        self.backoff = Backoff::new(delay, delay_max);
         self
     }
 
     /// Sets how a wait is derived from its ceiling; by default uniformly random up to it.
     #[must_use]
     pub fn with_jitter(mut self, jitter: impl Fn(Duration) -> Duration + Send + Sync + 'static) -> Self {
-        self.jitter = Arc::new(jitter);
+        self.jitter = Some(Arc::new(jitter));
         self
     }
 
     /// Returns how long to wait after `attempts` failed attempts, from 1.
     fn delay_after(&self, attempts: usize) -> Duration {
-        let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
-        let ceiling = self.delay.saturating_mul(2u32.saturating_pow(doublings)).min(self.delay_max);
-        (self.jitter)(ceiling).min(ceiling)
+        let attempt = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
+        match &self.jitter {
+            Some(jitter) => {
+                let ceiling = self.backoff.ceiling(attempt);
+                jitter(ceiling).min(ceiling)
+            }
+            None => self.backoff.pause(attempt),
+        }
     }
 }
 
 impl fmt::Debug for Retry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Retry")
-            .field("attempts_max", &self.attempts_max)
-            .field("delay", &self.delay)
-            .field("delay_max", &self.delay_max)
-            .finish_non_exhaustive()
+        f.debug_struct("Retry").field("attempts_max", &self.attempts_max).field("backoff", &self.backoff).finish_non_exhaustive()
     }
 }
 
@@ -102,7 +96,7 @@ impl Layer for Retry {
                 return Err(told(error, attempts, effect_open));
             }
             let delay = self.delay_after(attempts);
-            tracing::debug!(operation = %op.kind, path = %op.path, attempts, ?delay, error = %error, "failed in passing, trying again");
+            tracing::debug!(operation = %op.kind, path = %op.path, attempts, ?delay, error = %error, "a transient failure; trying again");
             tokio::time::sleep(delay).await;
             effect_open |= !is_without_effect(&error);
             attempts += 1;
@@ -130,6 +124,7 @@ fn is_repeatable(change: &Change) -> bool {
         | Change::Delete { .. }
         | Change::Rename { .. }
         | Change::Copy { .. } => false,
+        _ => false,
     }
 }
 
@@ -152,6 +147,7 @@ mod tests {
     use futures::FutureExt;
     use futures::future::BoxFuture;
     use parking_lot::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use treehold_core::error::ErrorKind;
     use treehold_core::ops::{Changed, Edit, OpKind, Version};
     use treehold_core::path::{VfsPath, VfsPathBuf};
@@ -199,8 +195,16 @@ mod tests {
             (vec![write(WriteMode::Overwrite), Change::Append { path: path("/b"), content: "x".into() }], false),
         ] {
             assert_eq!(through(&Fault::nth(0).after_effect(), &changes).await, (repeats, 1 + usize::from(repeats)), "after: {changes:?}");
-            assert_eq!(through(&Fault::nth(0), &changes).await, (repeats, usize::from(repeats)), "before, unsaid: {changes:?}");
-            assert_eq!(through(&Fault::nth(0).stated(), &changes).await, (true, 1), "before, stated: {changes:?}");
+            assert_eq!(
+                through(&Fault::nth(0), &changes).await,
+                (repeats, usize::from(repeats)),
+                "failed before the effect, with an unknown effect: {changes:?}"
+            );
+            assert_eq!(
+                through(&Fault::nth(0).stated(), &changes).await,
+                (true, 1),
+                "failed before the effect, and the error says so: {changes:?}"
+            );
             assert_eq!(through(&Fault::nth(0).with_kind(ErrorKind::Corrupt), &changes).await, (false, 0), "lasting: {changes:?}");
         }
     }
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sleeps_between_attempts() {
+    async fn retries_wait_longer_each_time() {
         let fault = Fault::from_nth(0);
         let faulty = || fault.around(Op::read(OpKind::Stat, VfsPath::ROOT), Next::new(&|| async { Ok(Vec::<Changed>::new()) }.boxed()));
         let started = tokio::time::Instant::now();

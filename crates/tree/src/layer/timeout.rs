@@ -52,9 +52,9 @@ impl Layer for Timeout {
 
 fn late(op: Op<'_>, limit: Duration) -> Error {
     let advice = if op.changes.is_empty() {
-        "try again, or ask for less at once"
+        "try again, or request less at once"
     } else {
-        "the change may or may not have taken effect: look before making it again"
+        "the change may or may not have taken effect: check before making it again"
     };
     let message = format!("`{}` of `{}` took longer than {limit:?}; {advice}", op.kind, op.path);
     Error::new(ErrorKind::Deadline, message).at(op.path).during(op.kind)
@@ -85,7 +85,7 @@ mod tests {
         assert!(run_for(&layer, Op::read(OpKind::Ls, VfsPath::ROOT), 1).await.is_ok());
         let error = run_for(&layer, Op::read(OpKind::Ls, VfsPath::ROOT), 3).await.expect_err("too slow");
         assert_eq!(error.kind(), ErrorKind::Deadline);
-        assert_eq!(error.message(), "`ls` of `/` took longer than 2s; try again, or ask for less at once");
+        assert_eq!(error.message(), "`ls` of `/` took longer than 2s; try again, or request less at once");
         assert!(run_for(&layer, Op::read(OpKind::Grep, VfsPath::ROOT), 19).await.is_ok());
         assert!(run_for(&layer, Op::read(OpKind::Grep, VfsPath::ROOT), 21).await.is_err());
     }

@@ -4,6 +4,7 @@
 //! the two rankings.
 
 use crate::backend::{Backend, add_snippets, listed_files};
+use crate::forward_backend;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
@@ -14,10 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, Failure, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, ReadOptions, Review, SearchHit, SearchOptions, SearchResult, Sight, Snippet, Version,
-};
+use treehold_core::ops::{Entry, Failure, FileRead, ReadOptions, SearchHit, SearchOptions, SearchResult, Snippet, Version};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::rank::{self, Query};
 use treehold_store::{Batch, Namespace, Store};
@@ -267,7 +265,7 @@ impl<B: Backend> VectorRecall<B> {
     async fn embed(&self, texts: &[&str], kind: EmbeddedKind) -> Result<Vec<Vec<f32>>> {
         let mut vectors = self.embedder.embed(texts, kind).await?;
         if vectors.len() != texts.len() {
-            let message = format!("the embedder `{}` gave {} vectors of {} texts", self.embedder.model(), vectors.len(), texts.len());
+            let message = format!("the embedder `{}` returned {} vectors for {} texts", self.embedder.model(), vectors.len(), texts.len());
             return Err(Error::new(ErrorKind::Internal, message));
         }
         vectors.iter_mut().for_each(|vector| normalize(vector));
@@ -344,7 +342,7 @@ fn to_bytes(vector: &[f32]) -> Vec<u8> {
 }
 
 fn from_bytes(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|part| f32::from_le_bytes(part.try_into().expect("four bytes"))).collect()
+    bytes.chunks_exact(4).map(|part| f32::from_le_bytes(part.try_into().expect("every chunk has 4 bytes"))).collect()
 }
 
 impl<B: Backend> fmt::Display for VectorRecall<B> {
@@ -355,29 +353,7 @@ impl<B: Backend> fmt::Display for VectorRecall<B> {
 
 #[async_trait]
 impl<B: Backend> Backend for VectorRecall<B> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.inner.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.inner.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.inner.ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.inner.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.inner.grep(path, options).await
-    }
+    forward_backend! { self => self.inner; capabilities, stat, read, ls, glob, grep, apply, review }
 
     async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
         let query = Query::new(options)?;
@@ -415,19 +391,11 @@ impl<B: Backend> Backend for VectorRecall<B> {
         }
         result.hits = fused.into_values().collect();
         rank::order(&mut result.hits);
-        // Results cut off the word ranking appear on no page.
+        // Results beyond the limit of the word ranking appear on no page.
         result.truncated = None;
         rank::cut(&mut result, options);
         self.add_snippets(&mut result, &by_meaning_alone, &query, options).await;
         Ok(result)
-    }
-
-    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        self.inner.apply(changes, options).await
-    }
-
-    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
-        self.inner.review(review).await
     }
 }
 

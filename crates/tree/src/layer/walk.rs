@@ -43,7 +43,7 @@ impl Walk {
         let page = backend.glob(&self.path, &self.options).await?;
         match &page.truncated {
             None => self.is_done = true,
-            // A page may be cut before its first entry, for example by a tree that bounds its work. The cursor still makes progress.
+            // A page may end before its first entry, for example in a tree that bounds its work. The cursor still makes progress.
             Some(cut) => {
                 let cursor = VfsPathBuf::parse(&cut.cursor).ok().filter(|cursor| self.options.start_after.as_ref() < Some(cursor));
                 self.options.start_after = Some(cursor.ok_or_else(|| self.stuck())?);
@@ -53,7 +53,7 @@ impl Walk {
     }
 
     fn stuck(&self) -> Error {
-        let message = format!("a search of `{}` was cut and says not where to go on; look at its parts one by one", self.path);
+        let message = format!("a search of `{}` was truncated and returned no cursor; search its parts one by one", self.path);
         Error::new(ErrorKind::Internal, message).at(&self.path)
     }
 }
@@ -82,12 +82,10 @@ pub(super) async fn walk<B: Backend + ?Sized>(
 mod tests {
     use super::*;
     use crate::backend::{BackendExt, StateBackend};
+    use crate::forward_backend;
     use async_trait::async_trait;
     use std::fmt;
-    use treehold_core::ops::{
-        ApplyOptions, Capabilities, Change, Changed, FileRead, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, ReadOptions,
-        Review, SearchOptions, SearchResult, Sight, Truncation, TruncationReason,
-    };
+    use treehold_core::ops::{GlobResult, Review, Sight, Truncation, TruncationReason};
 
     /// A tree whose searches examine one name at a time and return it only if it is a file.
     #[derive(Debug)]
@@ -104,21 +102,7 @@ mod tests {
 
     #[async_trait]
     impl Backend for Halting {
-        fn capabilities(&self) -> Capabilities {
-            self.inner.capabilities()
-        }
-
-        async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-            self.inner.stat(path).await
-        }
-
-        async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-            self.inner.read(path, options).await
-        }
-
-        async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-            self.inner.ls(path, options).await
-        }
+        forward_backend! { self => self.inner; capabilities, stat, read, ls, grep, search, apply }
 
         async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
             let mut page = self.inner.glob(path, &options.clone().with_directories(true).with_limit(1)).await?;
@@ -128,18 +112,6 @@ mod tests {
                 page.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor });
             }
             Ok(page)
-        }
-
-        async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-            self.inner.grep(path, options).await
-        }
-
-        async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-            self.inner.search(path, options).await
-        }
-
-        async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-            self.inner.apply(changes, options).await
         }
 
         async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
@@ -165,7 +137,7 @@ mod tests {
         walk(&tree, VfsPath::ROOT, false, &mut visit).await.expect("walked");
         assert_eq!(found, ["/a", "/d/e/b", "/f/c"]);
         tree.is_stuck = true;
-        let error = walk(&tree, VfsPath::ROOT, false, |_| Ok(())).await.expect_err("it leads nowhere");
+        let error = walk(&tree, VfsPath::ROOT, false, |_| Ok(())).await.expect_err("the link has no target");
         assert_eq!(error.kind(), ErrorKind::Internal);
     }
 }

@@ -1,7 +1,7 @@
 //! Search results compared with those of `rg` in the same tree with the same settings. Trees, patterns and flags are
 //! generated from a fixed seed.
 //!
-//! Intended differences are excluded as narrowly as possible, with the reason given at each place. `rg` reads a file
+//! Intended differences are excluded as narrowly as possible, with the reason given in each case. `rg` reads a file
 //! that turns out to be binary up to that point; here the first 8 KiB decide, and no generated file is larger. The
 //! filesystem tier is compared with `rg`, and the other tiers with the filesystem tier ([`tiers`]).
 

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use treehold::backend::IndexKind;
 use treehold::ops::{ApplyOptions, Change, GlobOptions, GlobResult, GrepFile, GrepOptions, GrepResult, WriteMode};
+use treehold::store::StoreExt;
 use treehold::{Backend, FilesystemBackend, MemoryStore, Namespace, SqliteStore, StateBackend, Store, StoreBackend, VfsPath, VfsPathBuf};
 
 /// One in this many searches is repeated page by page.
@@ -51,7 +52,7 @@ async fn tiers(directory: &TempDir, files: &[File]) -> Vec<Tier> {
     let changes: Vec<Change> = files.iter().map(write).collect();
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let lent = rows(&memory, "lent");
-    assert!(memory.lend(lent.namespace()).await.unwrap().is_some(), "rows in memory are searched where they are");
+    assert!(memory.snapshot_rows(lent.namespace()).await.unwrap().is_some(), "rows in memory are searched where they are");
     let mut tiers = vec![Tier::filled("state", StateBackend::new(), &changes).await, Tier::filled("rows lent", lent, &changes).await];
     tiers.extend(on_sqlite(directory, &changes).await);
     tiers
@@ -62,7 +63,7 @@ async fn tiers(directory: &TempDir, files: &[File]) -> Vec<Tier> {
 async fn on_sqlite(directory: &TempDir, changes: &[Change]) -> [Tier; 3] {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.path().join("rows.db")).unwrap());
     let paged = rows(&store, "paged");
-    assert!(store.lend(paged.namespace()).await.unwrap().is_none(), "rows on disk are read in pages");
+    assert!(store.snapshot_rows(paged.namespace()).await.unwrap().is_none(), "rows on disk are read in pages");
 
     let tail = rows(&store, "tail").with_index(IndexKind::Trigram);
     let tail_tier = Tier::filled("rows with an index, in its tail", tail.clone(), changes).await;

@@ -9,18 +9,19 @@ mod plan;
 
 use self::plan::{Plan, Summary};
 use super::patch;
-use super::{Hints, Tool, ToolOutput};
+use super::{FileTool, Hints, ToolOutput};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{ApplyOptions, Change};
 use treehold_core::path::VfsPathBuf;
 use treehold_core::work;
 use treehold_tree::backend::Backend;
 
-/// How often a patch is recomputed after losing to another writer.
-const ATTEMPTS_MAX: usize = 4;
+/// How often a patch is planned. A refusal that repeats can look like a lost race, so the bound is low.
+const PLANS_MAX: u32 = 4;
 
 /// The arguments of `apply_patch`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,7 +30,7 @@ const ATTEMPTS_MAX: usize = 4;
 pub struct ApplyPatch {
     /// The patch, from `*** Begin Patch` to `*** End Patch`.
     pub patch: String,
-    /// The directory that relative paths of the patch start from, absolute.
+    /// The directory that relative paths in the patch start from, absolute.
     #[serde(default = "VfsPathBuf::root")]
     #[schemars(with = "String")]
     pub base: VfsPathBuf,
@@ -79,23 +80,23 @@ impl ApplyPatch {
     }
 }
 
-impl Tool for ApplyPatch {
+impl FileTool for ApplyPatch {
     const NAME: &'static str = "apply_patch";
     const TITLE: &'static str = "Apply patch";
-    const DESCRIPTION: &'static str = "Changes one or more files by a patch, all or none.\n\n\
+    const DESCRIPTION: &'static str = "Changes one or more files by a patch, all or nothing.\n\n\
         *** Begin Patch\n\
         *** Add File: /docs/new.md\n\
         +every line of a new file\n\
         *** Update File: /src/app.py\n\
         *** Move to: /src/main.py\n\
         @@ def greet():\n \
-        line that stays\n\
-        -line that goes\n\
-        +line that comes\n\
+        unchanged line\n\
+        -removed line\n\
+        +added line\n\
         *** Delete File: /old.txt\n\
         *** End Patch\n\n\
-        - Give about 3 unchanged lines around each change; `@@ line` narrows the place to what follows that line.\n\
-        - `*** Move to:` is optional; `*** End of File` after a chunk ties it to the end.";
+        - Give about 3 unchanged lines around each change; `@@ line` restricts the change to what follows that line.\n\
+        - `*** Move to:` is optional; `*** End of File` after a chunk anchors it to the end of the file.";
     const HINTS: Hints = Hints::Writes { idempotent: false };
     const PATHS: &'static [&'static str] = &["base"];
     const ALIASES: &'static [(&'static str, &'static str)] = &[("input", "patch"), ("patchText", "patch"), ("patch_text", "patch")];
@@ -103,7 +104,7 @@ impl Tool for ApplyPatch {
     async fn run(&self, backend: &dyn Backend) -> Result<ToolOutput> {
         let patch = self.patch.clone();
         let sections = work::run(patch.len() as u64, move |_| patch::parse(&patch)).await??;
-        let mut attempt = 1;
+        let mut races = LostRaces::at_most(PLANS_MAX);
         loop {
             let mut plan = Plan::new(backend);
             for section in &sections {
@@ -114,8 +115,11 @@ impl Tool for ApplyPatch {
             // changed.
             match backend.apply(&batch, &ApplyOptions::new().with_allow_partial(true)).await {
                 Ok(_) => return Ok(plan.summary.output()),
-                Err(error) if attempt < ATTEMPTS_MAX && lost_race(&error) => attempt += 1,
-                Err(error) => return Err(with_what_changed(error, &batch)),
+                Err(error) => {
+                    if !lost_race(&error) || !races.lost().await {
+                        return Err(with_what_changed(error, &batch));
+                    }
+                }
             }
         }
     }
@@ -165,11 +169,9 @@ mod tests {
     use std::fmt;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use treehold_core::ops::{
-        Capabilities, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-        ReadOptions, Review, SearchOptions, SearchResult, Sight,
-    };
-    use treehold_core::path::VfsPath;
+    use treehold_core::ops::{Changed, EntryKind, Op, Review, Sight};
+    use treehold_tree::forward_backend;
+
     use treehold_tree::backend::{BackendExt, StateBackend};
     use treehold_tree::composite::{CompositeBackend, CompositeBuilder};
     use treehold_tree::layer::{Fault, Layer, LayerName, Layered, Next, ReadOnly, Reply};
@@ -315,28 +317,8 @@ mod tests {
 
     #[async_trait]
     impl Backend for Contended {
-        fn capabilities(&self) -> Capabilities {
-            self.inner.capabilities()
-        }
-        async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-            self.inner.stat(path).await
-        }
-        async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-            self.inner.read(path, options).await
-        }
-        async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-            self.inner.ls(path, options).await
-        }
-        async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-            self.inner.glob(path, options).await
-        }
-        async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-            self.inner.grep(path, options).await
-        }
+        forward_backend! { self => self.inner; capabilities, stat, read, ls, glob, grep, search }
 
-        async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-            self.inner.search(path, options).await
-        }
         async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
             if self.times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
                 self.inner.apply_one(self.other.clone()).await?;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::file;
-use treehold_core::ops::{Change, EntryKind, ReadOptions, Version, WriteMode};
+use treehold_core::ops::{Change, EntryKind, ReadOptions, StatOptions, Version, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::text::EDIT_WORK_BYTES_MAX;
 use treehold_core::work;
@@ -138,7 +138,7 @@ impl<'a> Plan<'a> {
 
     async fn remove(&mut self, path: VfsPathBuf) -> Result<()> {
         if !self.files.contains_key(&path) {
-            let entry = self.backend.stat(&path).await?;
+            let entry = self.backend.stat(&path, &StatOptions::new()).await?;
             if entry.kind == EntryKind::Directory {
                 let message = format!("`{path}` is a directory and a patch deletes files only; use the tool delete");
                 return Err(Error::is_directory(&path).with_message(message));
@@ -243,13 +243,13 @@ impl Summary {
 
 /// Applies chunks to a content. Each may scan all of it once per strictness.
 async fn updated(path: &str, content: Bytes, chunks: &[Chunk]) -> Result<Vec<u8>> {
-    // Each name above the lines of a chunk is looked for as a chunk is.
+    // Each header above the lines of a chunk is searched for like a chunk.
     let looks: u64 = chunks.iter().map(|chunk| 1 + chunk.headers.len() as u64).sum();
     let cost_bytes = (content.len() as u64).saturating_mul(looks);
     if looks > 1 && cost_bytes > EDIT_WORK_BYTES_MAX {
         let count = EDIT_WORK_BYTES_MAX / (content.len() as u64);
         let message =
-            format!("{looks} chunks and headers for `{path}` of {} bytes are too much work; send at most {count} at once", content.len());
+            format!("{looks} chunks and headers are too many for `{path}` of {} bytes; send at most {count} at once", content.len());
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
     let (path, chunks) = (path.to_owned(), chunks.to_vec());

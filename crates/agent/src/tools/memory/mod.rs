@@ -13,7 +13,7 @@ use self::path::{ROOT, escapes, within};
 use super::outline::outline;
 use super::render::{self, Page};
 use super::revise::{self, revise};
-use super::{Hints, Tool, ToolOutput, ToolSet};
+use super::{FileTool, Hints, ToolOutput, ToolSet};
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use serde_json::json;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::file;
-use treehold_core::ops::{Change, Edit, EntryKind, FileRead, ReadOptions, WriteMode};
+use treehold_core::ops::{Change, Edit, EntryKind, FileRead, ReadOptions, StatOptions, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::text;
 use treehold_tree::backend::{Backend, BackendExt, StateBackend};
@@ -45,7 +45,7 @@ const OCCURRENCES_NAMED_MAX: usize = 200;
 pub struct Memory {
     /// What to do.
     pub command: MemoryCommand,
-    /// The file or directory, such as /memories/notes.md; of view, create, str_replace, insert and delete.
+    /// For view, create, str_replace, insert and delete: the file or directory, such as /memories/notes.md.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub path: Option<String>,
@@ -61,7 +61,7 @@ pub struct Memory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub old_str: Option<String>,
-    /// For str_replace: the text that takes its place; left out to remove.
+    /// For str_replace: the replacement text; omit it to remove the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub new_str: Option<String>,
@@ -73,11 +73,11 @@ pub struct Memory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub insert_text: Option<String>,
-    /// For rename: what to rename or move.
+    /// For rename: the file or directory to rename or move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub old_path: Option<String>,
-    /// For rename: its whole new path, where nothing is yet.
+    /// For rename: the full new path, which must not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub new_path: Option<String>,
@@ -148,14 +148,14 @@ impl Memory {
     }
 }
 
-impl Tool for Memory {
+impl FileTool for Memory {
     const NAME: &'static str = "memory";
     const TITLE: &'static str = "Memory";
-    const DESCRIPTION: &'static str = "Keeps notes under /memories, which last beyond this conversation.\n\n\
-        - Before a task view /memories and the files that bear on it; during it write down what a later conversation needs.\n\
-        - view shows a directory two levels deep, or a file with line numbers; create makes a new file and changes none; \
-        str_replace replaces a text that occurs once; insert puts lines after a line; delete and rename take directories too.\n\
-        - Keep files few, short and true: mend what is outdated instead of adding to it. Store no secrets.";
+    const DESCRIPTION: &'static str = "Keeps notes under /memories that outlast this conversation.\n\n\
+        - Before a task, view /memories and the files relevant to it; during the task, write down what a later conversation needs.\n\
+        - view shows a directory two levels deep, or a file with line numbers; create makes a new file and never changes an existing one; \
+        str_replace replaces text that occurs once; insert adds lines after a line; delete and rename also work on directories.\n\
+        - Keep files few, short and true: correct what is outdated instead of adding to it. Store no secrets.";
     const HINTS: Hints = Hints::Writes { idempotent: false };
     const SET: ToolSet = ToolSet::Memory;
     const PATHS: &'static [&'static str] = &[];
@@ -216,7 +216,7 @@ pub(super) async fn placed(backend: &dyn Backend, shown: &str, follows_last: boo
         let last = (follows_last && path != ROOT).then_some(&*path);
         for step in on_the_way.chain(last) {
             // A missing step leads nowhere, and an unreadable one fails the operation that follows.
-            let Ok(entry) = backend.stat(step).await else { break };
+            let Ok(entry) = backend.stat(step, &StatOptions::new()).await else { break };
             if entry.kind == EntryKind::Symlink && !is_inside(backend, entry.leads_to.as_deref()).await {
                 return Err(says(ErrorKind::PermissionDenied, escapes(shown)).at(&path));
             }
@@ -229,7 +229,7 @@ pub(super) async fn placed(backend: &dyn Backend, shown: &str, follows_last: boo
 async fn is_inside(backend: &dyn Backend, leads_to: Option<&VfsPath>) -> bool {
     let Some(leads_to) = leads_to else { return false };
     let root = VfsPathBuf::parse(ROOT).expect("the root of memories is a legal path");
-    let real = backend.stat(&root).await.ok().and_then(|entry| entry.leads_to).unwrap_or(root);
+    let real = backend.stat(&root, &StatOptions::new()).await.ok().and_then(|entry| entry.leads_to).unwrap_or(root);
     leads_to.starts_with(&real)
 }
 
@@ -289,7 +289,7 @@ impl View {
         }
         if next <= last {
             let total = render::thousands(lines as u64);
-            page.note(format!("lines {first}-{} of {total}; to go on, set view_range=[{next}, -1]", next - 1));
+            page.note(format!("lines {first}-{} of {total}; to continue, set view_range=[{next}, -1]", next - 1));
         } else if first > lines {
             page.note(format!("the file has {}", render::counted(lines, "line")));
         }
@@ -421,7 +421,7 @@ async fn rename(backend: &dyn Backend, shown: &str, to_shown: &str) -> Result<To
     }
     let exists = || says(ErrorKind::AlreadyExists, format!("The destination {to_shown} already exists")).at(&to);
     // Renaming a path to itself is refused, because the destination exists.
-    if to == ROOT || (path == to && backend.stat(&to).await.is_ok()) {
+    if to == ROOT || (path == to && backend.stat(&to, &StatOptions::new()).await.is_ok()) {
         return Err(exists());
     }
     match backend.apply_one(Change::Rename { from: path.clone(), to: to.clone(), overwrite: false }).await {
@@ -429,7 +429,7 @@ async fn rename(backend: &dyn Backend, shown: &str, to_shown: &str) -> Result<To
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::IsDirectory) => Err(exists()),
         // The helpers check the destination first; and a path below a file may be the source or the destination.
         Err(error) if is_missing(&error) || error.kind() == ErrorKind::InvalidArgument => {
-            match (backend.stat(&path).await, backend.stat(&to).await) {
+            match (backend.stat(&path, &StatOptions::new()).await, backend.stat(&to, &StatOptions::new()).await) {
                 (_, Ok(_)) => Err(exists()),
                 (Ok(_), Err(_)) => Err(error),
                 (Err(_), Err(_)) => Err(says(ErrorKind::NotFound, format!("The path {shown} does not exist")).at(&path)),
@@ -458,7 +458,7 @@ async fn unread(backend: &dyn Backend, shown: &str, path: &VfsPath, error: Error
 async fn led_out(backend: &dyn Backend, shown: &str, path: &VfsPath, error: Error) -> Error {
     if error.kind() == ErrorKind::PermissionDenied {
         for above in path.ancestors() {
-            if backend.stat(above).await.is_ok_and(|entry| entry.kind == EntryKind::Symlink) {
+            if backend.stat(above, &StatOptions::new()).await.is_ok_and(|entry| entry.kind == EntryKind::Symlink) {
                 return error.with_message(escapes(shown));
             }
         }

@@ -196,7 +196,7 @@ async fn long_view_is_cut_and_says_how_to_continue() {
         seen.extend(content.lines().skip(1).map(|line| line.split_once('\t').expect("a number").1.to_owned()));
         match remark {
             Some(remark) => {
-                let next = remark.rsplit_once("view_range=[").and_then(|(_, rest)| rest.strip_suffix(", -1]")).expect("how to go on");
+                let next = remark.rsplit_once("view_range=[").and_then(|(_, rest)| rest.strip_suffix(", -1]")).expect("how to continue");
                 first = next.parse().expect("a line");
             }
             None => break,

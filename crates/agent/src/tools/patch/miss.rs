@@ -1,4 +1,4 @@
-//! Error messages for lines that a file lacks: which chunk needs them, and what comes closest.
+//! Error messages for lines that a file lacks: which chunk needs them, and the closest match.
 
 use super::place::FileLines;
 use std::borrow::Cow;

@@ -49,7 +49,7 @@ impl<'a> FileLines<'a> {
     /// Builds the new content. Lines in a run of additions and removals take the endings of the removed lines in order,
     /// and any further ones that of the last removed line. Lines that replace none take the ending of the line before
     /// them.
-    fn replaced(&self, places: &[Place<'_>]) -> Vec<u8> {
+    fn replaced(&self, places: &[FoundChunk<'_>]) -> Vec<u8> {
         let mut result = Vec::new();
         let mut at = 0;
         for place in places {
@@ -88,8 +88,8 @@ impl<'a> FileLines<'a> {
     }
 }
 
-/// The position of a chunk in the file.
-struct Place<'a> {
+/// Where a chunk applies.
+struct FoundChunk<'a> {
     /// The first line of the file that the chunk covers.
     start: usize,
     /// The relevant lines of the chunk.
@@ -98,7 +98,7 @@ struct Place<'a> {
     next: usize,
 }
 
-fn place<'a>(file: &FileLines<'_>, chunk: &'a Chunk, from: usize) -> Result<Place<'a>, Miss<'a>> {
+fn place<'a>(file: &FileLines<'_>, chunk: &'a Chunk, from: usize) -> Result<FoundChunk<'a>, Miss<'a>> {
     let mut from = from;
     for header in &chunk.headers {
         match seek(file, &[header], from, false) {
@@ -110,22 +110,22 @@ fn place<'a>(file: &FileLines<'_>, chunk: &'a Chunk, from: usize) -> Result<Plac
     let old: Vec<&str> = chunk.lines.iter().filter_map(Line::old).collect();
     if old.is_empty() {
         let start = if chunk.headers.is_empty() || chunk.at_end { end_of(file).max(from) } else { from };
-        return Ok(Place { start, lines, next: from });
+        return Ok(FoundChunk { start, lines, next: from });
     }
     if let Some(start) = seek(file, &old, from, chunk.at_end) {
-        return Ok(Place { start, lines, next: start + old.len() });
+        return Ok(FoundChunk { start, lines, next: start + old.len() });
     }
     if let [before @ .., ""] = &old[..]
         && !before.is_empty()
         && let Some(start) = seek(file, before, from, chunk.at_end)
     {
-        return Ok(Place { start, lines: without_end(lines), next: start + before.len() });
+        return Ok(FoundChunk { start, lines: without_end(lines), next: start + before.len() });
     }
     Err(Miss::Lines { lines: old, from })
 }
 
-/// Drops the empty last line that a chunk expects and the file lacks: it often only stands for the line break at the
-/// end of the file. Between existing and added lines, it is added instead.
+/// Drops the empty last line that a chunk expects and the file lacks: it often only represents the line break at the end of the file.
+/// Between existing and added lines, it is added instead.
 fn without_end(mut lines: Vec<Cow<'_, Line>>) -> Vec<Cow<'_, Line>> {
     let Some(index) = lines.iter().rposition(|line| line.old().is_some()) else { return lines };
     let is_last = index + 1 == lines.len();
@@ -235,33 +235,33 @@ mod tests {
             ("one line", "a\nb\nc\n", "@@\n-b\n+B", "a\nB\nc\n"),
             ("without a header", "a\nb\nc\n", " a\n-b\n+B", "a\nB\nc\n"),
             ("several chunks in order", "a\nb\nc\nd\n", "@@\n-a\n+A\n@@\n-d\n+D", "A\nb\nc\nD\n"),
-            ("the first of several places", "x\nb\nx\n", "-x\n+y", "y\nb\nx\n"),
+            ("the first of several matches", "x\nb\nx\n", "-x\n+y", "y\nb\nx\n"),
             ("beneath a header", "f\n x\ng\n x\n", "@@ g\n- x\n+ y", "f\n x\ng\n y\n"),
             ("beneath stacked headers", "A\n f\n  x\nB\n f\n  x\n", "@@ B\n@@  f\n-  x\n+  y", "A\n f\n  x\nB\n f\n  y\n"),
             ("a range instead of a header", "a\nb\n", "@@ -1,2 +1,2 @@ fn\n-b\n+B", "a\nB\n"),
             ("the chunk after a header starts beneath it", "x\nx\n", "@@ x\n-x\n+y", "x\ny\n"),
             ("a deletion alone", "a\nb\nc\n", " a\n-b\n c", "a\nc\n"),
-            ("everything goes", "a\nb\n", "-a\n-b", ""),
+            ("all lines are removed", "a\nb\n", "-a\n-b", ""),
             ("added at the end", "a\nb\n", "@@\n+c", "a\nb\nc\n"),
             ("added before an empty last line", "a\n\n", "@@\n+b", "a\nb\n\n"),
             ("added beneath a header", "f\nz\n", "@@ f\n+ x", "f\n x\nz\n"),
             ("added at the end although a header is named", "f\nz\n", "@@ f\n+ x\n*** End of File", "f\nz\n x\n"),
             ("added to an empty file", "", "+a", "a\n"),
-            ("the end before other places", "x\na\nx\n", "-x\n+y\n*** End of File", "x\na\ny\n"),
-            ("other places when not at the end", "x\na\n", "-x\n+y\n*** End of File", "y\na\n"),
-            ("the end, loosely, before other places, exactly", "x\na\nx \n", "-x\n+y\n*** End of File", "x\na\ny\n"),
+            ("a match at the end before other matches", "x\na\nx\n", "-x\n+y\n*** End of File", "x\na\ny\n"),
+            ("another match if there is none at the end", "x\na\n", "-x\n+y\n*** End of File", "y\na\n"),
+            ("a loose match at the end before an exact one elsewhere", "x\na\nx \n", "-x\n+y\n*** End of File", "x\na\ny\n"),
             ("white space at the end", "a  \nb\t\n", " a\n-b\n+B", "a  \nB\n"),
             ("white space at both ends", "\ta\n  b\n", " a\n-b\n+B", "\ta\nB\n"),
             ("typography", "a \u{2014} \u{201c}b\u{201d}\u{a0}\u{2019}c\n", "-a - \"b\" 'c\n+d", "d\n"),
-            ("exact before loose", " x\nx\n", "-x\n+y", " x\ny\n"),
-            ("loose from here before nothing", "x \n x\n", "-x\n+y", "y\n x\n"),
+            ("an exact match before a loose one", " x\nx\n", "-x\n+y", " x\ny\n"),
+            ("the first loose match if there is no exact one", "x \n x\n", "-x\n+y", "y\n x\n"),
             ("an empty line without its space", "a\n\nb\n", " a\n\n-b\n+B", "a\n\nB\n"),
             ("an empty last line that stands for the end", "a\nb\n", "-b\n+B\n ", "a\nB\n"),
-            ("the same, removed and added", "a\nb\n", "-b\n-\n+B\n+", "a\nB\n"),
-            ("the same, before a line that comes", "a\n", " a\n \n+b", "a\n\nb\n"),
-            ("a final line break is put", "a\nb", "-b\n+B", "a\nB\n"),
-            ("also where nothing changed", "a\nb", "-a\n+A", "A\nb\n"),
-            ("inward of a last line without one", "a\nb", " b\n+c", "a\nb\nc\n"),
+            ("an empty last line that is removed and added", "a\nb\n", "-b\n-\n+B\n+", "a\nB\n"),
+            ("an empty last line before an added line", "a\n", " a\n \n+b", "a\n\nb\n"),
+            ("a final line break is added", "a\nb", "-b\n+B", "a\nB\n"),
+            ("a final line break is added to an unchanged last line", "a\nb", "-a\n+A", "A\nb\n"),
+            ("a line is added after a last line without a line break", "a\nb", " b\n+c", "a\nb\nc\n"),
             ("a chunk that changes nothing", "a\nb\n", " a\n b", "a\nb\n"),
             ("repeated lines", "a\na\nb\na\na\na\nb\n", " a\n a\n a\n-b\n+c", "a\na\nb\na\na\na\nc\n"),
             ("not utf-8 safe but text", "é\nb\n", " é\n-b\n+ß", "é\nß\n"),
@@ -373,7 +373,7 @@ mod tests {
         }
 
         #[test]
-        fn no_patch_text_panics(
+        fn any_patch_adds_its_lines_or_is_refused(
             lines in proptest::collection::vec(
                 "\\*\\*\\* (Begin Patch|(Update|Add|Delete) File: a|Move to: b|End of File)|@@ ?b?|[ +-]?[ab]?|x",
                 0..12,
@@ -382,7 +382,17 @@ mod tests {
         ) {
             for section in parse(&wrapped(&format!("{UPDATE}a\n{}", lines.join("\n")))).unwrap_or_default() {
                 if let Section::Update { chunks, .. } = section {
-                    let _ = update("a", content.as_bytes(), &chunks);
+                    match update("a", content.as_bytes(), &chunks) {
+                        Ok(after) => {
+                            let added = chunks.iter().flat_map(|chunk| &chunk.lines).filter_map(Line::added);
+                            let file = FileLines::new(&after);
+                            prop_assert!(added.clone().count() <= file.texts.len());
+                            for line in added {
+                                prop_assert!(file.texts.contains(&line.as_bytes()), "{:?} is not in {:?}", line, file.texts);
+                            }
+                        }
+                        Err(error) => prop_assert_eq!(error.kind(), ErrorKind::NoMatch),
+                    }
                 }
             }
         }

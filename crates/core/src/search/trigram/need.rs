@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn need_is_what_every_match_contains() {
+    fn need_lists_the_trigrams_of_every_match() {
         let regex = GrepOptions::regex;
         for (options, expected) in [
             (GrepOptions::new("needle"), "dle+edl+eed+nee"),

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_invalid_size_are_no_signature() {
+    fn signature_of_invalid_size_is_refused() {
         for length in [0, 1, 63, 65, 128, 1 << 17] {
             assert_eq!(Signature::from_bytes(&vec![0; length]), None, "{length}");
         }

@@ -120,7 +120,7 @@ fn lines(content: &[u8]) -> Vec<&[u8]> {
     content.split_inclusive(|byte| *byte == b'\n').inspect(|line| work::advance(line.len())).collect()
 }
 
-/// A line as a number. Each comparison counts as work, so that one of two texts ends when nobody waits for it.
+/// A line as a number. Each comparison counts as work, so that a merge ends when nobody waits for it any more.
 #[derive(Debug, Clone, Copy, Eq)]
 pub struct Line(usize);
 
@@ -140,7 +140,7 @@ impl<'t> LineNumbers<'t> {
     }
 }
 
-/// What a comparison of two lines counts for, with what is done around it.
+/// The cost of comparing two lines, including the work around it.
 const COMPARED_BYTES: usize = 16;
 
 impl PartialEq for Line {

@@ -25,13 +25,13 @@ pub const EDITED_BYTES_MAX: usize = 256 << 20;
 /// The most work of one call, as the number of edits times the size of the content in bytes. This takes a few seconds.
 pub const EDIT_WORK_BYTES_MAX: u64 = 4 << 30;
 
-/// What one edit costs beside the content that it goes through, in bytes.
+/// The fixed cost of one edit, in addition to the content that it scans, in bytes.
 const EDIT_ALONE_BYTES: usize = 1 << 10;
 
 /// Applies replacements to some content in order. Returns the new content and the number of replaced occurrences.
 ///
 /// `old` matches byte for byte except for line endings: each `\n` or `\r\n` in it matches one whole line ending of either kind.
-/// Bytes that are not replaced do not change. Each line ending in `new` takes the kind in force at its place:
+/// Bytes that are not replaced do not change. The kind of each line ending in `new` follows from where it is inserted:
 ///
 /// 1. If `old` spans line endings: lines that `old` and `new` both begin with, and lines that both end with, keep their endings.
 ///    The lines between them take the endings of the replaced lines in order; further ones take that of the line before.
@@ -49,7 +49,7 @@ pub fn edit(content: &[u8], edits: &[Edit]) -> Result<(Vec<u8>, usize)> {
     edit_up_to(content, edits, EDITED_BYTES_MAX)
 }
 
-/// [`edit`] with another limit than [`EDITED_BYTES_MAX`].
+/// [`edit`] with a limit of the caller instead of [`EDITED_BYTES_MAX`].
 fn edit_up_to(content: &[u8], edits: &[Edit], edited_bytes_max: usize) -> Result<(Vec<u8>, usize)> {
     if edits.is_empty() {
         return Err(Error::invalid_argument("no edit was given; name at least one text to replace"));
@@ -59,7 +59,7 @@ fn edit_up_to(content: &[u8], edits: &[Edit], edited_bytes_max: usize) -> Result
     let mut worked_bytes = 0_u64;
     for (index, edit) in edits.iter().enumerate() {
         work::advance(EDIT_ALONE_BYTES);
-        // Each replacement goes through all of the content; what the later ones take at least is known before the first.
+        // Each replacement scans the whole content, so the minimum cost of the later ones is known before the first.
         let rest = (edits.len() - index) as u64;
         if edits.len() > 1 && worked_bytes.saturating_add(rest.saturating_mul(current.len() as u64)) > EDIT_WORK_BYTES_MAX {
             let count = (EDIT_WORK_BYTES_MAX / (current.len() as u64).max(1)).max(1);
@@ -71,7 +71,7 @@ fn edit_up_to(content: &[u8], edits: &[Edit], edited_bytes_max: usize) -> Result
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         worked_bytes += current.len() as u64;
-        // Say which of several edits failed, so that the caller can mend just that one.
+        // Say which of several edits failed, so that the caller can correct just that one.
         let label = if edits.len() == 1 { String::new() } else { format!("edit {} of {}: ", index + 1, edits.len()) };
         let (next, count) = edit_once(&current, edit, edited_bytes_max).map_err(|error| {
             let message = format!("{label}{}", error.message());
@@ -130,7 +130,10 @@ fn edit_once(content: &[u8], edit: &Edit, edited_bytes_max: usize) -> Result<(Ve
     let too_large = || {
         Error::new(
             ErrorKind::TooLarge,
-            format!("{count} replacements would make the file larger than {edited_bytes_max} bytes; replace fewer or with less"),
+            format!(
+                "{count} replacements would make the file larger than {edited_bytes_max} bytes; replace fewer \
+                occurrences or use a shorter text"
+            ),
         )
     };
     // A few bytes can request huge results, so compute the minimum size before building anything.
@@ -254,7 +257,7 @@ impl<'c> Sought<'c> {
     /// Returns the occurrences in order, from left to right and without overlaps.
     fn places(&self) -> Box<dyn Iterator<Item = Range<usize>> + '_> {
         if self.is_exact && (self.old.starts_with(b"\n") || self.old.ends_with(b"\r")) {
-            // A place that would split an ending is none, but one that overlaps it may be.
+            // An occurrence that would split a line ending does not count, but one that overlaps it may.
             let length = self.old.len();
             let ends = scan::ends(&self.searched, &self.old, move |end| !self.splits_ending(end - length) && !self.splits_ending(end));
             return Box::new(ends.map(move |end| end - length..end));

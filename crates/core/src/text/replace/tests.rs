@@ -35,7 +35,7 @@ fn edits_apply_in_order_and_fail_together() {
 
 #[test]
 fn edit_with_huge_result_is_rejected_before_it_is_built() {
-    // Half a gigabyte from a few places: counting them is all that is done.
+    // A few occurrences would grow to half a gigabyte, so the edit only counts them.
     let new = "b".repeat(1 << 20);
     assert_eq!(kind(edited(&"a".repeat((2 * EDITED_BYTES_MAX) >> 20), &[Edit::all("a", new)])), Some(ErrorKind::TooLarge));
     // A lower limit shows the rest without a large content.
@@ -46,7 +46,7 @@ fn edit_with_huge_result_is_rejected_before_it_is_built() {
     assert_eq!(kind(up_to("aaaaaaaa", &doubling[..7], 1 << 10)), Ok(1 << 10));
     assert_eq!(kind(up_to("aaaaaaaa", &doubling[..1], 16)), Ok(16));
     assert_eq!(kind(up_to("aaaaaaaa", &doubling[..1], 15)), Err(ErrorKind::TooLarge));
-    // The least size fits, and the endings in force make it more.
+    // The minimum size fits, but the line endings in force make the result larger.
     let lines = Edit::all("a", "\n\n\n\n");
     assert_eq!(kind(up_to("aa\r\n", std::slice::from_ref(&lines), 17)), Err(ErrorKind::TooLarge));
     assert_eq!(kind(up_to("aa\r\n", &[lines], 18)), Ok(18));
@@ -59,16 +59,16 @@ fn too_many_edits_of_large_file_are_rejected_up_front() {
     let error = edit(content.as_bytes(), &edits).expect_err("a hundred gigabytes of work");
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.message().ends_with("send at most 4096 at once, or write the whole file"), "{error}");
-    // As many edits of a small file are little work.
+    // The same number of edits of a small file is little work.
     assert_eq!(edited("a b", &vec![Edit::new("a", "a"); 200_000]).expect("little work"), "a b");
 }
 
-/// Each place was compared with all of the text, however they overlapped.
+/// Regression: each match was compared with the whole text, even where matches overlapped.
 #[test]
 fn endings_that_repeat_are_found_in_one_pass() {
     let (content, old) = ("\r\n".repeat(400_000), format!("\n{}", "\r\n".repeat(100_000)));
     let new = old.replace("\r\n", "\n");
-    assert_eq!(kind(edited(&content, &[Edit::all(old, new)])), Some(ErrorKind::NoMatch), "each place would split an ending");
+    assert_eq!(kind(edited(&content, &[Edit::all(old, new)])), Some(ErrorKind::NoMatch), "each match would split a line ending");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn edit_text_matches_either_line_ending() {
     assert_eq!(edited("a\nb\n", &[Edit::new("a\r\nb", "x\r\ny")]).expect("adapted"), "x\ny\n");
     assert_eq!(edited("a\r\nb\r\n", &[Edit::new("b", "x\ny")]).expect("one line becomes two"), "a\r\nx\r\ny\r\n");
     assert_eq!(edited("a\r\nb\n", &[Edit::new("b", "x\ny")]).expect("the ending of its line"), "a\r\nx\ny\n");
-    assert_eq!(edited("a\nb\r\n", &[Edit::new("a\nb", "x\ny")]).expect("each its own"), "x\ny\r\n");
+    assert_eq!(edited("a\nb\r\n", &[Edit::new("a\nb", "x\ny")]).expect("each line keeps its own ending"), "x\ny\r\n");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn no_match_error_explains_closest_match() {
 
 #[test]
 fn replacing_all_in_one_long_line_takes_linear_time() {
-    // The ending in force is far behind each of a million occurrences. Searching for it at each of them would take minutes.
+    // The ending in force is far away from each of a million occurrences. Searching for it at each of them would take minutes.
     let content = format!("{}\r\n", "a".repeat(1 << 20));
     let (result, count) = edit(content.as_bytes(), &[Edit::all("a", "\n")]).expect("it occurs");
     assert_eq!((result.len(), count), (2 * count + 2, 1 << 20));

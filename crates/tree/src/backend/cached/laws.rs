@@ -1,12 +1,13 @@
-//! What a cache promises, over an owner that counts how often it is asked and can be away.
+//! The contract of a cache, tested over an owner that records its calls and can be unreachable.
 
 use super::*;
 use crate::backend::{BackendExt, StateBackend};
 use futures::channel::mpsc;
 use std::sync::atomic::AtomicBool;
+use treehold_core::ops::{Capabilities, GlobOptions, GlobResult, GrepOptions, GrepResult, Review, SearchOptions, SearchResult, Sight};
 use treehold_core::path::VfsPathBuf;
 
-/// An owner that counts what it is asked.
+/// An owner that records its calls.
 #[derive(Debug, Default)]
 struct Owner {
     tree: StateBackend,
@@ -40,9 +41,9 @@ impl Backend for Owner {
         self.tree.capabilities()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
         self.ask("stat", path)?;
-        self.tree.stat(path).await
+        self.tree.stat(path, options).await
     }
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
@@ -91,7 +92,7 @@ async fn kept(options: CacheOptions) -> (Arc<Owner>, CachedBackend<Arc<Owner>>) 
     (owner.clone(), CachedBackend::new(owner, options))
 }
 
-/// A cache that a feed tells of changes, once the first news was heard.
+/// Returns a cache with a feed, after it has received the first news.
 async fn told(options: CacheOptions) -> (Arc<Owner>, CachedBackend<Arc<Owner>>, mpsc::UnboundedSender<TreeNews>) {
     let (owner, cache) = kept(options).await;
     let (news, feed) = mpsc::unbounded();
@@ -101,17 +102,17 @@ async fn told(options: CacheOptions) -> (Arc<Owner>, CachedBackend<Arc<Owner>>, 
     (owner, cache, news)
 }
 
-/// Says something, and waits until it was heard.
+/// Sends news, and waits until the cache has received it.
 async fn say(_: &CachedBackend<Arc<Owner>>, news: &mpsc::UnboundedSender<TreeNews>, what: TreeNews) {
     news.unbounded_send(what).expect("somebody listens");
-    // The runtime has one thread: the feed's task takes all there is and waits again.
+    // The runtime has one thread: the feed's task receives everything sent and waits again.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn without_a_feed_every_read_is_compared() {
+async fn every_read_is_revalidated_without_a_feed() {
     let (owner, cache) = kept(CacheOptions::new()).await;
     assert_eq!(cache.read_text("/d/a").await.expect("read"), "one\ntwo\n");
     assert_eq!(owner.take(), ["read /d/a"]);
@@ -119,7 +120,7 @@ async fn without_a_feed_every_read_is_compared() {
     let window = cache.read(&path("/d/a"), &ReadOptions::lines(1, 1)).await.expect("a window");
     assert_eq!((&window.content[..], window.size_bytes), (&b"two\n"[..], 8));
     assert_eq!(owner.take(), ["stat /d/a", "stat /d/a"]);
-    owner.tree.write("/d/a", "other").await.expect("written behind the cache");
+    owner.tree.write("/d/a", "other").await.expect("the owner's tree is writable");
     assert_eq!(cache.read_text("/d/a").await.expect("read"), "other");
     assert_eq!(owner.take(), ["stat /d/a", "read /d/a"]);
     owner.tree.delete("/d/a").await.expect("deleted");
@@ -129,12 +130,12 @@ async fn without_a_feed_every_read_is_compared() {
 }
 
 #[tokio::test]
-async fn with_a_feed_nothing_is_asked_until_it_changes() {
+async fn cached_content_is_served_without_requests_until_the_feed_reports_a_change() {
     let (owner, cache, news) = told(CacheOptions::new()).await;
     for _ in 0..3 {
         assert_eq!(cache.read_text("/d/a").await.expect("read"), "one\ntwo\n");
         assert_eq!(cache.ls(&path("/d"), &LsOptions::new()).await.expect("listed").entries.len(), 2);
-        assert_eq!(cache.stat(&path("/d/b")).await.expect("there").size_bytes, 1);
+        assert_eq!(cache.stat(&path("/d/b"), &StatOptions::new()).await.expect("there").size_bytes, 1);
     }
     assert_eq!(owner.take(), ["read /d/a", "ls /d", "stat /d/b"]);
     let second = cache.ls(&path("/d"), &LsOptions::new().with_limit(1).with_start_after("a")).await.expect("listed");
@@ -145,12 +146,12 @@ async fn with_a_feed_nothing_is_asked_until_it_changes() {
     say(&cache, &news, TreeNews::Changed(path("/d/a"))).await;
     assert_eq!(cache.read_text("/d/a").await.expect("read"), "new");
     cache.ls(&path("/d"), &LsOptions::new()).await.expect("listed");
-    cache.stat(&path("/d/b")).await.expect("there");
-    assert_eq!(owner.take(), ["read /d/a", "ls /d"], "what is beside it is kept");
+    cache.stat(&path("/d/b"), &StatOptions::new()).await.expect("there");
+    assert_eq!(owner.take(), ["read /d/a", "ls /d"], "siblings stay cached");
 }
 
 #[tokio::test]
-async fn after_a_gap_in_the_feed_everything_is_compared() {
+async fn gap_in_the_feed_causes_revalidation_of_everything() {
     for gap in [vec![TreeNews::Lost, TreeNews::Live], vec![TreeNews::Reset]] {
         let (owner, cache, news) = told(CacheOptions::new()).await;
         cache.read_text("/d/a").await.expect("read");
@@ -163,12 +164,12 @@ async fn after_a_gap_in_the_feed_everything_is_compared() {
         cache.ls(&path("/d"), &LsOptions::new()).await.expect("listed");
         assert_eq!(owner.take(), ["stat /d/a", "ls /d"]);
         cache.read_text("/d/a").await.expect("read");
-        assert_eq!(owner.take(), [""; 0], "it was compared since");
+        assert_eq!(owner.take(), [""; 0], "the file was validated meanwhile");
     }
 }
 
 #[tokio::test]
-async fn a_feed_that_ends_is_lost() {
+async fn ended_feed_counts_as_lost() {
     let (owner, cache, news) = told(CacheOptions::new()).await;
     cache.read_text("/d/a").await.expect("read");
     assert!(cache.staleness().is_live);
@@ -183,7 +184,7 @@ async fn a_feed_that_ends_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_old_is_compared_although_the_feed_is_live() {
+async fn old_content_is_revalidated_even_with_a_live_feed() {
     let (owner, cache, _news) = told(CacheOptions::new().with_believed_for(Duration::from_secs(5))).await;
     cache.read_text("/d/a").await.expect("read");
     owner.take();
@@ -191,12 +192,12 @@ async fn what_is_old_is_compared_although_the_feed_is_live() {
     cache.read_text("/d/a").await.expect("read");
     assert_eq!(owner.take(), [""; 0]);
     tokio::time::advance(Duration::from_secs(1)).await;
-    owner.tree.write("/d/a", "behind").await.expect("written, and no feed tells");
+    owner.tree.write("/d/a", "behind").await.expect("the owner's tree is writable");
     assert_eq!(cache.read_text("/d/a").await.expect("read"), "behind");
 }
 
 #[tokio::test]
-async fn a_change_goes_to_the_owner_and_is_seen_at_once() {
+async fn change_is_sent_to_the_owner_and_visible_at_once() {
     let (owner, cache, _news) = told(CacheOptions::new()).await;
     cache.read_text("/d/a").await.expect("read");
     cache.ls(&path("/d"), &LsOptions::new()).await.expect("listed");
@@ -206,7 +207,7 @@ async fn a_change_goes_to_the_owner_and_is_seen_at_once() {
     assert_eq!(cache.read_text("/d/a").await.expect_err("it moved").kind(), ErrorKind::NotFound);
     assert_eq!(cache.read_text("/e/a").await.expect("read"), "1\ntwo\n");
     owner.take();
-    // A change whose answer does not come may have had an effect.
+    // A change without an answer may have taken effect.
     owner.is_away.store(true, Ordering::Relaxed);
     cache.write("/e/a", "2").await.expect_err("away");
     owner.is_away.store(false, Ordering::Relaxed);
@@ -216,7 +217,7 @@ async fn a_change_goes_to_the_owner_and_is_seen_at_once() {
 }
 
 #[tokio::test]
-async fn an_owner_that_is_away_is_told_of_or_stood_in_for() {
+async fn unreachable_owner_is_an_error_or_served_from_the_cache() {
     let (owner, cache) = kept(CacheOptions::new()).await;
     cache.read_text("/d/a").await.expect("read");
     owner.is_away.store(true, Ordering::Relaxed);
@@ -225,14 +226,14 @@ async fn an_owner_that_is_away_is_told_of_or_stood_in_for() {
 
     let (owner, cache) = kept(CacheOptions::new().with_serve_stale(true)).await;
     cache.read_text("/d/a").await.expect("read");
-    cache.stat(&path("/d/a")).await.expect("there");
+    cache.stat(&path("/d/a"), &StatOptions::new()).await.expect("there");
     cache.ls(&path("/d"), &LsOptions::new()).await.expect("listed");
     owner.is_away.store(true, Ordering::Relaxed);
     owner.take();
     assert_eq!(cache.read_text("/d/a").await.expect("stale"), "one\ntwo\n");
-    cache.stat(&path("/d/a")).await.expect("stale");
+    cache.stat(&path("/d/a"), &StatOptions::new()).await.expect("stale");
     assert_eq!(cache.ls(&path("/d"), &LsOptions::new()).await.expect("stale").entries.len(), 2);
-    assert_eq!(owner.take(), ["stat /d/a"], "it is not asked again at once");
+    assert_eq!(owner.take(), ["stat /d/a"], "an unreachable owner is not contacted again at once");
     let staleness = cache.staleness();
     assert_eq!((staleness.stale_count, staleness.away_since.is_some()), (3, true));
     assert_eq!(cache.read_text("/d/b").await.expect_err("not kept").kind(), ErrorKind::Unavailable);
@@ -243,24 +244,24 @@ async fn an_owner_that_is_away_is_told_of_or_stood_in_for() {
 }
 
 #[tokio::test]
-async fn a_large_file_is_not_kept() {
+async fn large_file_is_not_cached() {
     let (owner, cache, _news) = told(CacheOptions::new().with_file_bytes_max(4)).await;
     for _ in 0..2 {
         assert_eq!(cache.read_text("/d/a").await.expect("read"), "one\ntwo\n");
     }
-    assert_eq!(owner.take(), ["read /d/a", "read /d/a", "read /d/a"], "it is found out once");
+    assert_eq!(owner.take(), ["read /d/a", "read /d/a", "read /d/a"], "only the first read learns that the file is too large");
     assert!(cache.staleness().bytes < 1_000);
 }
 
 #[tokio::test]
-async fn the_bound_is_kept_whatever_is_read() {
+async fn cache_stays_within_its_bound_for_any_reads() {
     let (owner, cache) = kept(CacheOptions::new().with_bytes_max(20_000)).await;
     for number in 0..100 {
         owner.tree.write(&format!("/d/{number}"), vec![b'x'; 1_000]).await.expect("written");
     }
     for number in 0..100 {
         cache.read_bytes(&format!("/d/{number}")).await.expect("read");
-        cache.stat(&path(&format!("/d/{number}"))).await.expect("there");
+        cache.stat(&path(&format!("/d/{number}")), &StatOptions::new()).await.expect("there");
         assert!(cache.staleness().bytes <= 20_000);
     }
     assert!(cache.staleness().bytes > 10_000);

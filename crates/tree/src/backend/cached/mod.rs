@@ -1,9 +1,10 @@
-//! What was read of a tree, kept near: validated by version, bounded in bytes, and forgotten when it changes.
+//! A cache of what was read from a tree: validated by version, bounded in bytes, and invalidated by changes.
 
 mod table;
 
 use self::table::{Kind, Known, Stamp, Table};
 use super::{Backend, TreeNews};
+use crate::forward_backend;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -17,28 +18,25 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight,
-};
+use treehold_core::ops::{ApplyOptions, Change, Changed, Entry, EntryKind, FileRead, Listing, LsOptions, OpKind, ReadOptions, StatOptions};
 use treehold_core::path::VfsPath;
 use treehold_core::text;
 
-/// For how long an owner that was away is not asked again, where something kept can be served.
+/// How long an unreachable owner is not contacted again while cached content can be served.
 const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is kept, and for how long it may be believed.
+/// What a cache holds, and how long it serves that without validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheOptions {
-    /// The most bytes kept, records included. Default 64 MiB.
+    /// The most bytes cached, records included. Default 64 MiB.
     pub bytes_max: usize,
-    /// The largest file kept, in bytes. Default 1 MiB.
+    /// The largest file cached, in bytes. Default 1 MiB.
     pub file_bytes_max: u64,
-    /// For how long something is served without asking while the feed is live. Default 10 s: it bounds the age of what changes behind the
-    /// owner's back, such as a file that an editor writes into a served directory, of which no feed tells.
+    /// How long cached content is served without validation while the feed is live. Default 10 s. It bounds the age of content that changes
+    /// without an event in the feed, such as a file that an editor writes into a served directory.
     pub believed_for: Duration,
-    /// Serves what is kept when the owner is away. Default false: the failure is told.
+    /// Serves cached content when the owner is unreachable. Default false: the call fails.
     pub serve_stale: bool,
 }
 
@@ -49,33 +47,33 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// Keeps 64 MiB, and serves nothing that may be stale.
+    /// Caches up to 64 MiB and serves nothing that may be stale.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the most bytes kept.
+    /// Sets the most bytes cached.
     #[must_use]
     pub fn with_bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
         self
     }
 
-    /// Sets the largest file kept, in bytes.
+    /// Sets the largest file cached, in bytes.
     #[must_use]
     pub fn with_file_bytes_max(mut self, file_bytes_max: u64) -> Self {
         self.file_bytes_max = file_bytes_max;
         self
     }
 
-    /// Sets for how long something is served without asking while the feed is live.
+    /// Sets how long cached content is served without validation while the feed is live.
     #[must_use]
     pub fn with_believed_for(mut self, believed_for: Duration) -> Self {
         self.believed_for = believed_for;
         self
     }
 
-    /// Serves what is kept when the owner is away.
+    /// Sets whether cached content is served when the owner is unreachable.
     #[must_use]
     pub fn with_serve_stale(mut self, serve_stale: bool) -> Self {
         self.serve_stale = serve_stale;
@@ -83,36 +81,36 @@ impl CacheOptions {
     }
 }
 
-/// How far what a [`CachedBackend`] serves can be relied on.
+/// How fresh the answers of a [`CachedBackend`] are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Staleness {
-    /// Whether a feed tells of every change now. Without it everything kept is compared with the owner's version before it is served.
+    /// Whether a feed currently reports every change. Otherwise all cached content is validated against the owner's version.
     pub is_live: bool,
-    /// Since when the owner is away; none while it answers.
+    /// When the owner became unreachable; `None` while it answers.
     pub away_since: Option<Timestamp>,
-    /// How many answers were served that could not be compared with the owner's.
+    /// The number of answers served without a possible validation.
     pub stale_count: u64,
-    /// How many bytes are kept.
+    /// The number of cached bytes.
     pub bytes: usize,
 }
 
-/// A tree whose files and listings are kept near.
+/// A tree whose files and listings are cached.
 ///
-/// Kept are whole files, entries and listings; a window of lines or a range of bytes is cut out of the whole file. Searches always
-/// ask the owner, and every change goes to the owner first.
+/// Whole files, entries and listings are cached; a window of lines or a range of bytes is cut out of the whole file. Searches always
+/// run on the owner, and every change goes to the owner first.
 ///
-/// - Without a feed, a file that is kept is served after one `stat` of the owner that finds the same version; entries and listings are
-///   asked for again.
-/// - With a [feed](CachedBackend::with_feed) of changes, what is kept is served at once while the feed is live, for
-///   [`CacheOptions::believed_for`] at the longest. A change is seen as soon as the feed tells of it; one made through this
-///   tree at once. When the feed was lost or reset, everything is compared before it is served again.
-/// - When the owner is away (`unavailable`, `deadline`), reads of what is kept are served if [`CacheOptions::serve_stale`] says
-///   so. Each is counted by [`CachedBackend::staleness`] and told of by a `tracing` event at the level `WARN`.
+/// - Without a feed, a cached file is served after one `stat` of the owner finds the same version; entries and listings are
+///   fetched again.
+/// - With a [feed](CachedBackend::with_feed) of changes, cached content is served at once while the feed is live, for
+///   at most [`CacheOptions::believed_for`]. A change is visible as soon as the feed reports it; a change made through this
+///   tree is visible at once. After the feed was lost or reset, everything is validated before it is served again.
+/// - When the owner is unreachable (`unavailable`, `deadline`), cached content is served if [`CacheOptions::serve_stale`] is
+///   set. [`CachedBackend::staleness`] counts each such read, and a `tracing` event at the level `WARN` reports it.
 ///
-/// One cache belongs to one opened tree and knows nothing of scopes: whoever opens a tree for each scope wraps each in a cache of its own.
+/// A cache belongs to one opened tree and does not distinguish scopes: if a tree is opened for each scope, wrap each in its own cache.
 ///
-/// Cost: as said, nothing or one look at the version; the memory is bounded by [`CacheOptions::bytes_max`].
+/// Cost: as described, none or one `stat` for each cached read; [`CacheOptions::bytes_max`] bounds the memory.
 pub struct CachedBackend<B> {
     owner: B,
     options: CacheOptions,
@@ -120,7 +118,7 @@ pub struct CachedBackend<B> {
     feed: Mutex<FeedTask>,
 }
 
-/// What the calls and the feed share.
+/// The state that calls and the feed task share.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
@@ -130,41 +128,41 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     table: Table,
-    /// The feed that tells of every change now, by its number.
+    /// The number of the feed that currently reports every change.
     live: Option<u64>,
     feeds: u64,
-    /// Since when the owner is away, and when that was seen last.
+    /// When the owner became unreachable, and when that was last observed.
     away: Option<(Timestamp, Instant)>,
 }
 
 enum FeedTask {
     None,
-    /// It begins with the first read.
+    /// The task starts with the first read.
     Waiting(BoxStream<'static, TreeNews>),
     Running(AbortHandle),
 }
 
 impl<B: Backend> CachedBackend<B> {
-    /// Keeps what is read of a tree.
+    /// Caches reads of a tree.
     pub fn new(owner: B, options: CacheOptions) -> Self {
         let state = State { table: Table::new(options.bytes_max), live: None, feeds: 0, away: None };
         let shared = Arc::new(Shared { state: Mutex::new(state), stale_count: AtomicU64::new(0) });
         Self { owner, options, shared, feed: Mutex::new(FeedTask::None) }
     }
 
-    /// Listens to what changes in the tree, from the first read on and as long as the cache lives, in a task of its own.
+    /// Follows a feed of the tree's changes in a separate task, from the first read until the cache is dropped.
     #[must_use]
     pub fn with_feed(self, feed: BoxStream<'static, TreeNews>) -> Self {
         *self.feed.lock() = FeedTask::Waiting(feed);
         self
     }
 
-    /// Returns the tree that is kept.
+    /// Returns the cached tree.
     pub fn owner(&self) -> &B {
         &self.owner
     }
 
-    /// Tells how far what is served can be relied on.
+    /// Returns how fresh the answers are.
     pub fn staleness(&self) -> Staleness {
         let state = self.shared.state.lock();
         Staleness {
@@ -191,7 +189,7 @@ impl<B: Backend> CachedBackend<B> {
         *task = FeedTask::Running(listening.abort_handle());
     }
 
-    /// Returns what is known of a path, and whether it may be served without asking.
+    /// Returns what is cached of a path, and whether it may be served without validation.
     fn known(&self, path: &VfsPath, kind: Kind) -> Option<(Known, bool)> {
         let mut state = self.shared.state.lock();
         let (known, stamp) = state.table.get(path, kind)?;
@@ -199,12 +197,12 @@ impl<B: Backend> CachedBackend<B> {
         Some((known, is_told_of && stamp.at.elapsed() < self.options.believed_for))
     }
 
-    /// Tells whether the owner was away a moment ago and need not be waited for again.
+    /// Returns whether the owner was unreachable so recently that no call should wait for it again.
     fn is_away_still(&self) -> bool {
         self.options.serve_stale && self.shared.state.lock().away.is_some_and(|(_, seen)| seen.elapsed() < AWAY_PAUSE)
     }
 
-    /// Notes whether the owner answered, and tells whether it is away and what is kept may be served for it.
+    /// Records whether the owner answered. Returns whether it is unreachable and cached content may be served instead.
     fn is_away<T>(&self, answer: &Result<T>) -> bool {
         let is_away = answer.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Deadline));
         let mut state = self.shared.state.lock();
@@ -218,7 +216,7 @@ impl<B: Backend> CachedBackend<B> {
 
     fn stale<T>(&self, path: &VfsPath, kept: T) -> Result<T> {
         let stale_count = self.shared.stale_count.fetch_add(1, Ordering::Relaxed) + 1;
-        tracing::warn!(%path, stale_count, owner = %self.owner, "the owner is away, what was kept is served and may be stale");
+        tracing::warn!(%path, stale_count, owner = %self.owner, "the owner is unreachable; serving cached content that may be stale");
         Ok(kept)
     }
 
@@ -228,14 +226,14 @@ impl<B: Backend> CachedBackend<B> {
         Fetch { shared: &self.shared, id: Some(state.table.begin_fetch(path)), stamp }
     }
 
-    /// Reads from the owner: the whole file where it is small enough to be kept, else what was asked for.
+    /// Reads from the owner: the whole file if it is small enough to be cached, otherwise only what was requested.
     async fn fetch(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
         let fetch = self.begin(path);
         let whole = ReadOptions::new().with_bytes_max(self.options.file_bytes_max);
         match self.owner.read(path, &whole).await {
             Ok(read) => {
                 let mut kept = read.clone();
-                // What came may be a part of a larger buffer.
+                // The received content may be a slice of a larger buffer.
                 kept.content = Bytes::copy_from_slice(&read.content);
                 fetch.keep(path, Known::File(kept));
                 cut(path, read, options)
@@ -257,7 +255,7 @@ impl State {
                 self.live = Some(self.feeds);
             }
             TreeNews::Changed(path) => self.table.forget(&path),
-            // What was known before is of an earlier feed, and is compared before it is served.
+            // Earlier content belongs to a previous feed and is validated before it is served.
             TreeNews::Reset => {
                 self.feeds += 1;
                 self.live = self.live.map(|_| self.feeds);
@@ -267,16 +265,16 @@ impl State {
     }
 }
 
-/// A look at the owner that is under way.
+/// A request to the owner in progress.
 struct Fetch<'a> {
     shared: &'a Shared,
     id: Option<u64>,
-    /// What it will have known, if nothing changes meanwhile.
+    /// The stamp of its result if nothing changes meanwhile.
     stamp: Stamp,
 }
 
 impl Fetch<'_> {
-    /// Keeps what came, unless it changed meanwhile.
+    /// Caches the result unless it changed meanwhile.
     fn keep(mut self, path: &VfsPath, known: Known) {
         let mut state = self.shared.state.lock();
         if self.id.take().is_some_and(|id| state.table.end_fetch(id)) {
@@ -284,7 +282,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// Notes that what is kept still holds, unless it changed meanwhile.
+    /// Marks cached content as valid unless it changed meanwhile.
     fn renew(mut self, path: &VfsPath, kind: Kind) {
         let mut state = self.shared.state.lock();
         if self.id.take().is_some_and(|id| state.table.end_fetch(id)) {
@@ -301,7 +299,7 @@ impl Drop for Fetch<'_> {
     }
 }
 
-/// Forgets what a batch is about when it is over: done, failed, or given up by its caller.
+/// Invalidates the paths of a batch when the batch ends: done, failed, or abandoned by its caller.
 struct Forget<'a> {
     shared: &'a Shared,
     changes: &'a [Change],
@@ -314,13 +312,13 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// Cuts what was asked for out of a whole file.
+/// Cuts the requested part out of a whole file.
 fn cut(path: &VfsPath, mut read: FileRead, options: &ReadOptions) -> Result<FileRead> {
     (read.content, read.window) = text::cut(&read.content, options).map_err(|error| error.at(path).during(OpKind::Read))?;
     Ok(read)
 }
 
-/// Returns the page of a whole listing that was asked for.
+/// Returns the requested page of a whole listing.
 fn page(listing: Listing, options: &LsOptions) -> Listing {
     let start_after = options.start_after.as_deref();
     let after = listing.entries.into_iter().filter(|entry| start_after.is_none_or(|name| entry.name() > name));
@@ -349,11 +347,9 @@ impl<B: Backend> fmt::Debug for CachedBackend<B> {
 
 #[async_trait]
 impl<B: Backend> Backend for CachedBackend<B> {
-    fn capabilities(&self) -> Capabilities {
-        self.owner.capabilities()
-    }
+    forward_backend! { self => self.owner; capabilities, glob, grep, search, review }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
         self.listen();
         let kept = match self.known(path, Kind::Entry) {
             Some((Known::Entry(entry), true)) => return Ok(entry),
@@ -361,10 +357,10 @@ impl<B: Backend> Backend for CachedBackend<B> {
             _ => None,
         };
         if kept.is_some() && self.is_away_still() {
-            return self.stale(path, kept).map(|entry| entry.expect("it was there a line ago"));
+            return self.stale(path, kept).map(|entry| entry.expect("`kept` is present"));
         }
         let fetch = self.begin(path);
-        let answer = self.owner.stat(path).await;
+        let answer = self.owner.stat(path, options).await;
         match (self.is_away(&answer), kept) {
             (true, Some(entry)) => self.stale(path, entry),
             _ => {
@@ -393,7 +389,7 @@ impl<B: Backend> Backend for CachedBackend<B> {
             return self.stale(path, kept).and_then(|read| cut(path, read, options));
         }
         let fetch = self.begin(path);
-        let answer = self.owner.stat(path).await;
+        let answer = self.owner.stat(path, &StatOptions::new().with_refuse_links(options.refuse_links)).await;
         if self.is_away(&answer) {
             return self.stale(path, kept).and_then(|read| cut(path, read, options));
         }
@@ -402,7 +398,7 @@ impl<B: Backend> Backend for CachedBackend<B> {
                 fetch.renew(path, Kind::Content);
                 cut(path, kept, options)
             }
-            // Another version, or a directory by now: the owner says which.
+            // It has another version, or is a directory by now: read it from the owner.
             Ok(_) => {
                 drop(fetch);
                 self.fetch(path, options).await
@@ -445,29 +441,13 @@ impl<B: Backend> Backend for CachedBackend<B> {
         }
     }
 
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.owner.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.owner.grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.owner.search(path, options).await
-    }
-
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         let _forget = Forget { shared: &self.shared, changes };
         self.owner.apply(changes, options).await
     }
-
-    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
-        self.owner.review(review).await
-    }
 }
 
-/// Shows an error of the look at the version as one of the read it was made for.
+/// Turns an error of the validating `stat` into one of the read that needed it.
 fn read_error(error: Error, path: &VfsPath) -> Error {
     let error = if error.path().is_none() { error.at(path) } else { error };
     error.during(OpKind::Read)

@@ -1,33 +1,33 @@
-//! What is kept of a tree: in path order, so that a directory is forgotten with all beneath it, and within a bound of bytes.
+//! The cached content of a tree, bounded in bytes, and in path order so that a directory can be invalidated with everything beneath it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use treehold_core::ops::{Entry, FileRead, Listing};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
-/// How many bytes the record of a path takes beside what it holds, about: two places in trees and two times its path.
+/// The approximate size of a path's record apart from its content: two tree nodes and two copies of the path.
 const RECORD_BYTES: usize = 256;
 
-/// What an entry of a listing takes beside its path, about.
+/// The approximate size of an entry of a listing apart from its path.
 const ENTRY_BYTES: usize = 96;
 
-/// When something was known, and by which feed.
+/// When content was known to be current, and which feed was live then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// The feed that has told of every change since; none told.
+    /// The feed that has reported every change since; `None` without one.
     pub(super) feed: Option<u64>,
     /// The moment.
     pub(super) at: tokio::time::Instant,
 }
 
-/// One thing that is known of a path.
+/// A cached fact about a path.
 #[derive(Debug, Clone)]
 pub(super) enum Known {
-    /// What stands there.
+    /// Its entry.
     Entry(Entry),
     /// A whole file.
     File(FileRead),
-    /// That it is a file too large to be kept.
+    /// The file is too large to be cached.
     Large,
     /// All children of a directory.
     Children(Listing),
@@ -53,7 +53,7 @@ impl Known {
     }
 }
 
-/// What is asked of a path.
+/// The kind of a cached fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Entry,
@@ -67,21 +67,21 @@ const KINDS: [Kind; 3] = [Kind::Entry, Kind::Content, Kind::Children];
 struct Record {
     known: Known,
     stamp: Stamp,
-    /// When it was used last, in uses.
+    /// When it was last used, counted in uses.
     used: u64,
     bytes: usize,
 }
 
-/// What is kept, and what is being fetched.
+/// The cached content, and the fetches in progress.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     records: BTreeMap<VfsPathBuf, BTreeMap<Kind, Record>>,
-    /// What was used last, the longest ago first.
+    /// The least recently used first.
     order: BTreeMap<u64, (VfsPathBuf, Kind)>,
     uses: u64,
     bytes: usize,
     bytes_max: usize,
-    /// What is being fetched, and whether it has changed since that began.
+    /// The fetches in progress, and whether their paths have changed since they began.
     fetches: BTreeMap<u64, (VfsPathBuf, bool)>,
     fetches_begun: u64,
 }
@@ -91,12 +91,12 @@ impl Table {
         Self { bytes_max, ..Self::default() }
     }
 
-    /// Returns how many bytes are kept, records included.
+    /// Returns the number of cached bytes, records included.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns what is known of a path, and counts it as used.
+    /// Returns a cached fact about a path, and marks it as used.
     pub(super) fn get(&mut self, path: &VfsPath, kind: Kind) -> Option<(Known, Stamp)> {
         let record = self.records.get_mut(path)?.get_mut(&kind)?;
         self.uses += 1;
@@ -106,14 +106,14 @@ impl Table {
         Some((record.known.clone(), record.stamp))
     }
 
-    /// Notes that what is known of a path still holds.
+    /// Marks a cached fact as still valid.
     pub(super) fn renew(&mut self, path: &VfsPath, kind: Kind, stamp: Stamp) {
         if let Some(record) = self.records.get_mut(path).and_then(|known| known.get_mut(&kind)) {
             record.stamp = stamp;
         }
     }
 
-    /// Keeps something, and puts down what was used the longest ago until all is within the bound.
+    /// Caches a fact, and evicts the least recently used ones until the bound holds.
     pub(super) fn insert(&mut self, path: &VfsPath, known: Known, stamp: Stamp) {
         let kind = known.kind();
         self.remove(path, kind);
@@ -142,7 +142,7 @@ impl Table {
         }
     }
 
-    /// Forgets a path with all beneath it, and what is known of the directories above: they list it, and may come and go with it.
+    /// Invalidates a path with everything beneath it, and the directories above, whose listings and existence may depend on it.
     pub(super) fn forget(&mut self, path: &VfsPath) {
         let beneath = self.records.range::<VfsPath, _>((Bound::Included(path), Bound::Unbounded)).map(|(found, _)| found);
         let gone: Vec<VfsPathBuf> = beneath.take_while(|found| found.starts_with(path)).cloned().collect();
@@ -157,14 +157,14 @@ impl Table {
         }
     }
 
-    /// Begins to fetch a path. What comes is kept only if nothing of it changes until then.
+    /// Begins to fetch a path. The result is cached only if the path does not change meanwhile.
     pub(super) fn begin_fetch(&mut self, path: &VfsPath) -> u64 {
         self.fetches_begun += 1;
         self.fetches.insert(self.fetches_begun, (path.to_owned(), false));
         self.fetches_begun
     }
 
-    /// Ends a fetch and tells whether what came may be kept.
+    /// Ends a fetch and returns whether its result may be cached.
     pub(super) fn end_fetch(&mut self, fetch: u64) -> bool {
         self.fetches.remove(&fetch).is_some_and(|(_, has_changed)| !has_changed)
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_holds_and_what_is_used_stays() {
+    fn eviction_keeps_the_bound_and_recently_used_entries() {
         let mut table = Table::new(10_000);
         for number in 0..1_000 {
             table.insert(&path(&format!("/{number}")), file(number), stamp());
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_forgotten_with_all_beneath_it_and_what_lists_it() {
+    fn forgetting_a_path_drops_its_subtree_and_its_parents_listing() {
         let mut table = Table::new(1 << 20);
         for name in ["/a", "/a/b", "/a/b/c", "/a/b-c", "/a/bb", "/x"] {
             table.insert(&path(name), file(1), stamp());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_while_it_is_fetched_is_not_kept() {
+    fn content_changed_during_its_fetch_is_not_cached() {
         let mut table = Table::new(1 << 20);
         let fetches = ["/a/b", "/a", "/a/b/c", "/a/x"].map(|name| table.begin_fetch(&path(name)));
         table.forget(&path("/a/b"));

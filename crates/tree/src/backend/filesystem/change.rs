@@ -7,7 +7,7 @@
 use super::content::{copy_all, read_up_to};
 use super::ground::{Claim, kept_being_replaced};
 use super::meta::{Meta, PERMISSIONS};
-use super::root::{OpenFile, Place, Root, check_readable};
+use super::root::{OpenFile, OpenedName, Root, check_readable};
 use super::temp::{Temp, flush};
 use super::{Cancel, SyncMode};
 use rustix::fd::{AsFd, OwnedFd};
@@ -65,6 +65,7 @@ impl<'a> Writer<'a> {
             Change::Delete { path, recursive, expect } => self.delete(path, *recursive, *expect),
             Change::Rename { from, to, overwrite } => self.rename(from, to, *overwrite),
             Change::Copy { from, to, overwrite } => self.copy(from, to, *overwrite),
+            other => Err(other.unsupported()),
         });
         changed.map_err(|error| if self.effected.get() { error.with_unknown_effect() } else { error.without_effect() })
     }
@@ -209,7 +210,7 @@ impl<'a> Writer<'a> {
 
     fn put_in_place(&self, path: &VfsPath, claim: &Claim, temp: Temp<'_>, only_new: bool, changed: Changed) -> Result<Changed> {
         let fault = |errno| self.root.fault(path, errno);
-        let Place { directory, name, .. } = &claim.place;
+        let OpenedName { directory, name, .. } = &claim.place;
         self.cancel.check(path)?;
         let file = if only_new { temp.place(name) } else { temp.replace(name) }.map_err(fault)?;
         self.effect();
@@ -218,7 +219,7 @@ impl<'a> Writer<'a> {
         Ok(changed.with_file(meta.version(path), meta.size_bytes))
     }
 
-    /// Opens the file at a claimed place, or returns `None` if there is none.
+    /// Opens the file at a locked path, or returns `None` if there is none.
     fn existing(&self, path: &VfsPath, claim: &Claim) -> Result<Option<OpenFile>> {
         let Some(current) = claim.place.current else { return Ok(None) };
         check_readable(path, &current)?;

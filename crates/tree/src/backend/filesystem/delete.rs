@@ -3,7 +3,7 @@
 use super::change::{Writer, check_expected};
 use super::directory::unfinished_name;
 use super::ground::Claim;
-use super::root::Place;
+use super::root::OpenedName;
 use super::temp::move_new;
 use super::{sweep, tree};
 use rustix::fs::{AtFlags, renameat, unlinkat};
@@ -17,7 +17,7 @@ impl Writer<'_> {
     /// Deletes the node at a path. A link is deleted itself, not its target.
     pub(super) fn delete(&self, path: &VfsPath, recursive: bool, expect: Option<Version>) -> Result<Changed> {
         if path.is_root() {
-            return Err(Error::invalid_argument("the root cannot be deleted; name what lies in it").at(path));
+            return Err(Error::invalid_argument("the root cannot be deleted; name a path beneath it").at(path));
         }
         let claim = self.claim(path, false)?;
         let Some(current) = claim.place.current else { return Err(Error::not_found(path)) };
@@ -51,7 +51,7 @@ impl Writer<'_> {
     }
 
     fn delete_empty(&self, path: &VfsPath, claim: &Claim) -> Result<usize> {
-        let Place { directory, name, .. } = &claim.place;
+        let OpenedName { directory, name, .. } = &claim.place;
         let removed = match unlinkat(directory, name, AtFlags::REMOVEDIR) {
             // Leftovers of a crash, which listings do not show, do not make a directory non-empty.
             Err(Errno::NOTEMPTY | Errno::EXIST) if sweep::empty_of_leftovers(self.root, directory, name) => {
@@ -73,7 +73,7 @@ impl Writer<'_> {
     /// Renames a directory out of sight at once, then removes its contents without the lock.
     fn delete_tree(&self, path: &VfsPath, claim: Claim) -> Result<usize> {
         let fault = |errno| self.root.fault(path, errno);
-        let Claim { place: Place { directory, name, .. }, lock } = claim;
+        let Claim { place: OpenedName { directory, name, .. }, lock } = claim;
         let aside = OsString::from(unfinished_name());
         renameat(&directory, &name, &directory, &aside).map_err(fault)?;
         self.effect();

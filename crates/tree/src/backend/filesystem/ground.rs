@@ -6,7 +6,7 @@
 use super::change::{DIRECTORY_MODE, STARTS_MAX, Writer};
 use super::lock::Lock;
 use super::meta::Meta;
-use super::root::Place;
+use super::root::OpenedName;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, mkdirat, statat};
 use rustix::io::Errno;
@@ -15,9 +15,9 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Changed;
 use treehold_core::path::VfsPath;
 
-/// A place whose directory is locked.
+/// A path whose directory is locked.
 pub(super) struct Claim {
-    pub(super) place: Place,
+    pub(super) place: OpenedName,
     pub(super) lock: Lock,
 }
 
@@ -37,7 +37,7 @@ impl Writer<'_> {
     }
 
     /// Locks the directories that hold two paths.
-    pub(super) fn claim_both(&self, from: &VfsPath, to: &VfsPath) -> Result<(Place, Place, Lock)> {
+    pub(super) fn claim_both(&self, from: &VfsPath, to: &VfsPath) -> Result<(OpenedName, OpenedName, Lock)> {
         for _ in 0..STARTS_MAX {
             let (old, new) = (self.root.locate(from, false)?, self.root.locate(to, false)?);
             let ids = (old.directory_id, new.directory_id);
@@ -53,8 +53,8 @@ impl Writer<'_> {
     /// Runs a change after creating missing parent directories, and starts over if others remove them meanwhile. `refuse` runs
     /// before any parent is created and may reject the change.
     ///
-    /// Parents remain even if the change fails later, for example because the disk is full. Once they exist, another writer may
-    /// have been told so, and removing them would undo what was acknowledged to it.
+    /// Parents remain even if the change fails later, for example because the disk is full. Once they exist, another writer may rely on
+    /// them, and removing them would undo an acknowledged change.
     pub(super) fn with_parents(
         &self,
         path: &VfsPath,
@@ -140,8 +140,8 @@ mod tests {
     use treehold_core::ops::Change;
     use treehold_core::path::VfsPathBuf;
 
-    /// Regression: a failed write removed the parents it had created, even though another writer had meanwhile been told that
-    /// they exist.
+    /// Regression: a failed write removed the parents it had created, although the answer to another writer had meanwhile reported them as
+    /// existing.
     #[test]
     fn failed_write_keeps_parents_acknowledged_to_another_writer() {
         let host = tempfile::tempdir().expect("a directory");

@@ -64,6 +64,11 @@ impl Meta {
         entry.with_times(None, self.modified_at())
     }
 
+    /// Returns when the inode was last changed, in nanoseconds since 1970.
+    pub(super) fn changed_ns(&self) -> i128 {
+        self.changed_ns
+    }
+
     /// Returns when the content was last modified, or `None` if the host reports a time out of range.
     pub(super) fn modified_at(&self) -> Option<Timestamp> {
         Timestamp::from_nanosecond(self.modified_ns).ok()

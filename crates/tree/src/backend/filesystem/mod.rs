@@ -1,8 +1,9 @@
-//! A host directory as a tree, sealed at its root.
+//! A host directory as a tree, confined to its root.
 //!
 //! [`root`] opens every path beneath the handle that [`seal`] guards. [`change`] applies changes: [`ground`] locates and locks
 //! the directory, [`temp`] prepares new content, and [`delete`], [`transfer`] and [`tree`] move and remove nodes. [`list`],
 //! [`content`] and [`search`] read; the last uses a [`walk`] of its own. [`errno`] and [`meta`] translate what the host reports.
+//! [`host_directory`] is what mirrors fill, without links and with modes of their own.
 
 mod change;
 mod content;
@@ -10,6 +11,7 @@ mod delete;
 mod directory;
 mod errno;
 mod ground;
+mod host_directory;
 mod list;
 mod lock;
 mod meta;
@@ -28,6 +30,7 @@ mod walk;
 use crate::backend::Backend;
 use crate::backend::search_by_reading;
 use async_trait::async_trait;
+pub(crate) use host_directory::{HostDirectory, HostNode, open_to_pass};
 use root::Root;
 use std::fmt;
 use std::path::Path;
@@ -36,7 +39,7 @@ use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Durability, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight,
+    LsOptions, OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions,
 };
 use treehold_core::path::VfsPath;
 use treehold_core::work::{self, Stop, StopOnDrop};
@@ -268,13 +271,14 @@ impl Backend for FilesystemBackend {
         Capabilities::new().with_atomic_batch(false).with_durability(durability).with_symlinks(true)
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
         tokio::task::coop::consume_budget().await;
-        if let Some(meta) = self.root.stat_in_memory(path).filter(|meta| !meta.as_ref().is_ok_and(meta::Meta::is_symlink)) {
+        let root = self.root(options.refuse_links);
+        if let Some(meta) = root.stat_in_memory(path).filter(|meta| !meta.as_ref().is_ok_and(meta::Meta::is_symlink)) {
             return meta.map(|meta| meta.entry(path)).map_err(|error| error.during(OpKind::Stat));
         }
         let at = path.to_owned();
-        self.run(OpKind::Stat, path, move |root, _| {
+        self.run_on(root, OpKind::Stat, path, move |root, _| {
             let meta = root.stat(&at)?;
             let leads_to = if meta.is_symlink() { root.leads_to(&at) } else { None };
             Ok(meta.entry(&at).with_leads_to(leads_to))
@@ -363,6 +367,6 @@ impl Cancel {
     }
 
     fn error(path: &VfsPath) -> Error {
-        Error::new(ErrorKind::Unavailable, "the call was given up before it was done").at(path)
+        Error::new(ErrorKind::Unavailable, "the call was abandoned before it finished").at(path)
     }
 }

@@ -7,9 +7,9 @@ use super::FilesystemOptions;
 use super::directory::is_unfinished;
 use super::errno::{fault, outside};
 use super::meta::{FileId, Meta};
-use super::openat2::LOOK;
+use super::openat2::{LOOK, PASS};
 use super::seal::Seal;
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
 use rustix::io::{Errno, Result as Host};
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,7 @@ const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 /// Opens a file to read it. If a pipe took its place, the call does not block; a terminal does not become the controlling one.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// A sealed host directory.
+/// A host directory that no path escapes.
 #[derive(Debug, Clone)]
 pub(super) struct Root {
     seal: Seal,
@@ -34,7 +34,7 @@ pub(super) struct Root {
 
 /// A name in an open directory, and the node it refers to.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct OpenedName {
     pub(super) directory: OwnedFd,
     pub(super) directory_id: FileId,
     pub(super) name: OsString,
@@ -66,6 +66,12 @@ impl Root {
         Ok(Self { seal, host: host.into() })
     }
 
+    /// Makes an open directory a root. `host` is its path in messages.
+    pub(super) fn of(directory: impl AsFd, host: &Path, options: &FilesystemOptions) -> Result<Self> {
+        let seal = openat(directory, ".", PASS, Mode::empty()).and_then(|handle| Seal::of(handle, host, options));
+        Ok(Self { seal: seal.map_err(|errno| fault(host, VfsPath::ROOT, errno))?, host: host.into() })
+    }
+
     /// Returns the same root, but refusing all links.
     pub(super) fn without_links(&self) -> Self {
         Self { seal: self.seal.without_links(), host: self.host.clone() }
@@ -83,26 +89,40 @@ impl Root {
 
     /// Inspects a path without following a link at its end.
     pub(super) fn stat(&self, path: &VfsPath) -> Result<Meta> {
-        self.seal.look(relative(path)?, false).map_err(|errno| self.fault(path, errno))
+        let relative = relative(path)?;
+        self.seal.look(relative, false).map_err(|errno| self.stat_fault(path, relative, errno))
     }
 
-    /// Returns the target of a path after following all links, or `None` if it is outside the root, missing, or has no valid
-    /// path.
+    /// Inspects a path like [`Root::stat`], and returns the raw error number for the caller to interpret.
+    pub(super) fn try_stat(&self, path: &VfsPath) -> Result<Host<Meta>> {
+        Ok(self.seal.look(relative(path)?, false))
+    }
+
+    /// Returns the target of the link at a path after following all further links, or `None` if it is outside the root, missing, or has
+    /// no valid path. A root that refuses links follows none on the way to the path.
     pub(super) fn leads_to(&self, path: &VfsPath) -> Option<VfsPathBuf> {
-        let resolved = self.seal.resolve(relative(path).ok()?, true).ok()?;
+        let resolved = self.seal.resolve_link(relative(path).ok()?).ok()?;
         let names: Option<Vec<&str>> = resolved.names().iter().map(|name| name.to_str()).collect();
         let path = VfsPathBuf::parse(format!("/{}", names?.join("/"))).ok()?;
-        self.stat(&path).ok().map(|_| path)
+        self.seal.look(relative_unchecked(&path), false).ok().map(|_| path)
     }
 
     /// Inspects a path like [`Root::stat`] if the kernel has everything cached. Returns `None` if the host would have to wait for
     /// a device.
     pub(super) fn stat_in_memory(&self, path: &VfsPath) -> Option<Result<Meta>> {
-        let meta = match relative(path) {
-            Ok(relative) => self.seal.open_in_memory(relative, LOOK | OFlags::NOFOLLOW)?.and_then(fstat),
+        let relative = match relative(path) {
+            Ok(relative) => relative,
             Err(error) => return Some(Err(error)),
         };
-        Some(meta.map(Meta::from).map_err(|errno| self.fault(path, errno)))
+        let meta = self.seal.open_in_memory(relative, LOOK | OFlags::NOFOLLOW)?.and_then(fstat);
+        Some(meta.map(Meta::from).map_err(|errno| self.stat_fault(path, relative, errno)))
+    }
+
+    fn stat_fault(&self, path: &VfsPath, relative: &str, errno: Errno) -> Error {
+        match errno {
+            Errno::LOOP => self.fault_behind_link(path, relative, errno),
+            _ => self.fault(path, errno),
+        }
     }
 
     /// Opens a directory to list it, following a link at the end of the path.
@@ -152,12 +172,12 @@ impl Root {
 
     /// Finds the directory and name that a change to a path acts on. With `follow`, a link at the end of the path is resolved to
     /// its target.
-    pub(super) fn locate(&self, path: &VfsPath, follow: bool) -> Result<Place> {
+    pub(super) fn locate(&self, path: &VfsPath, follow: bool) -> Result<OpenedName> {
         let relative = relative(path)?;
         let Some(parent) = path.parent() else { return Err(Error::is_directory(path)) };
         let fault = |errno| self.fault(path, errno);
         let directory = self.seal.open_at(relative_unchecked(parent), LIST).map_err(fault)?;
-        let place = Place::new(directory, OsString::from(path.name())).map_err(fault)?;
+        let place = OpenedName::new(directory, OsString::from(path.name())).map_err(fault)?;
         if !follow || !place.current.is_some_and(|meta| meta.is_symlink()) {
             return Ok(place);
         }
@@ -169,7 +189,7 @@ impl Root {
             return Err(Error::is_directory(path));
         }
         let directory = openat(self.seal.parent_of(&resolved), ".", LIST, Mode::empty()).map_err(fault)?;
-        let place = Place::new(directory, resolved.name().to_owned()).map_err(fault)?;
+        let place = OpenedName::new(directory, resolved.name().to_owned()).map_err(fault)?;
         // If the target of the link is gone by now, the path names nothing.
         if place.current.is_none() { Err(Error::not_found(path)) } else { Ok(place) }
     }
@@ -203,7 +223,7 @@ impl Root {
     }
 }
 
-impl Place {
+impl OpenedName {
     fn new(directory: OwnedFd, name: OsString) -> Host<Self> {
         let directory_id = Meta::from(fstat(&directory)?).id;
         let current = match statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {

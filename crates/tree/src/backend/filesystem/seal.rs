@@ -63,7 +63,11 @@ enum Walked {
 impl Seal {
     /// Opens a directory and seals it.
     pub(super) fn open(host: &Path, options: &FilesystemOptions) -> Result<Self> {
-        let handle = rustix::fs::open(host, PASS, Mode::empty())?;
+        Self::of(rustix::fs::open(host, PASS, Mode::empty())?, host, options)
+    }
+
+    /// Seals an open directory, which was opened at this path.
+    pub(super) fn of(handle: OwnedFd, host: &Path, options: &FilesystemOptions) -> Result<Self> {
         let device = Meta::from(fstat(&handle)?).id.device;
         let crossings = Crossings { mounts: options.cross_mounts, links: true };
         // A kernel without the call and a sandbox that filters it both fail here.
@@ -139,7 +143,19 @@ impl Seal {
     /// Every link restarts the walk with its target in place of its name. When the walk reaches a `..` from a link, everything
     /// before it is known to be a directory and not a link, so the `..` cancels exactly the name before it.
     pub(super) fn resolve(&self, path: &str, follow_last: bool) -> Result<Resolved> {
-        let mut names: Vec<OsString> = path.split('/').filter(|name| !matches!(*name, "" | ".")).map(OsString::from).collect();
+        self.resolve_names(names(path), follow_last, if self.crossings.links { 0 } else { usize::MAX })
+    }
+
+    /// Resolves the link at a path. A seal that refuses links refuses them on the way to the path, and follows this one and those of its
+    /// target.
+    pub(super) fn resolve_link(&self, path: &str) -> Result<Resolved> {
+        let names = names(path);
+        let direct = if self.crossings.links { 0 } else { names.len().saturating_sub(1) };
+        self.resolve_names(names, true, direct)
+    }
+
+    /// Resolves names of which the first `direct` may not be links.
+    fn resolve_names(&self, mut names: Vec<OsString>, follow_last: bool, mut direct: usize) -> Result<Resolved> {
         let (mut links, mut disturbed) = (0, 0);
         loop {
             match self.walk(&names, follow_last)? {
@@ -147,12 +163,18 @@ impl Seal {
                 Walked::Disturbed if disturbed == DISTURBED_MAX => return Err(Errno::AGAIN),
                 Walked::Disturbed => disturbed += 1,
                 Walked::Parent(0) => return Err(Errno::XDEV),
-                Walked::Parent(index) => drop(names.drain(index - 1..=index)),
-                Walked::Link { .. } if !self.crossings.links || links == LINKS_MAX => return Err(Errno::LOOP),
+                Walked::Parent(index) => {
+                    direct = direct.min(index - 1);
+                    drop(names.drain(index - 1..=index));
+                }
+                Walked::Link { index, .. } if index < direct || links == LINKS_MAX => return Err(Errno::LOOP),
                 Walked::Link { index, target } => {
                     links += 1;
                     match self.beneath_root(&target)? {
-                        Some(beneath) => drop(names.splice(..=index, link_names(beneath))),
+                        Some(beneath) => {
+                            direct = 0;
+                            drop(names.splice(..=index, link_names(beneath)));
+                        }
                         None => drop(names.splice(index..=index, link_names(target.as_bytes()))),
                     }
                 }
@@ -239,6 +261,11 @@ impl Resolved {
     pub(super) fn names(&self) -> &[OsString] {
         &self.names
     }
+}
+
+/// Splits a path into names.
+fn names(path: &str) -> Vec<OsString> {
+    path.split('/').filter(|name| !matches!(*name, "" | ".")).map(OsString::from).collect()
 }
 
 /// Splits the target of a link into names.

@@ -6,7 +6,7 @@ use super::{SyncMode, time};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
     Access, AtFlags, FlockOperation, Gid, Mode, OFlags, Timespec, Timestamps, Uid, accessat, fchmod, fchown, flock, fstat, fsync, futimens,
-    linkat, openat, renameat, unlinkat,
+    linkat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, Result, write};
 use std::ffi::OsStr;
@@ -31,7 +31,7 @@ impl<'a> Temp<'a> {
         loop {
             let name = unfinished_name();
             let file = openat(directory, &name, flags, mode)?;
-            // Retry if a sweep took the file for a leftover between the two calls.
+            // Retry if a sweep mistook the file for a leftover between the two calls.
             if hold(&file)? {
                 return Ok(Self { directory, name, file, published: false });
             }
@@ -84,6 +84,29 @@ impl<'a> Temp<'a> {
     pub(super) fn place(mut self, name: &OsStr) -> Result<Self> {
         self.published = move_new(self.directory, OsStr::new(&self.name), self.directory, name)?;
         Ok(self)
+    }
+
+    /// Takes a name by exchanging it with the node that has it, which is then under the private name and removed with the drop. Returns that
+    /// node, or `None` where the host cannot exchange names and the node is gone.
+    pub(super) fn exchange(&self, name: &OsStr) -> Result<Option<Meta>> {
+        #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+        match rustix::fs::renameat_with(self.directory, &self.name, self.directory, name, rustix::fs::RenameFlags::EXCHANGE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
+            Ok(()) => return statat(self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Some(Meta::from(stat))),
+        }
+        renameat(self.directory, &self.name, self.directory, name).map(|()| None)
+    }
+
+    /// Takes a name that must be free, like [`Temp::place`].
+    pub(super) fn place_new(&self, name: &OsStr) -> Result<()> {
+        move_new(self.directory, OsStr::new(&self.name), self.directory, name).map(drop)
+    }
+
+    /// Undoes [`Temp::exchange`] and [`Temp::place_new`]: the node has its name back.
+    pub(super) fn take_back(&self, name: &OsStr) -> Result<()> {
+        let is_exchanged = Meta::from(statat(self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)?).id != self.meta()?.id;
+        if is_exchanged { self.exchange(name).map(drop) } else { Ok(()) }
     }
 
     /// Returns the current metadata of the file. After it took its name, this is what the name refers to unless somebody changed

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A file dated up to this far ahead of the clock still gets a later time. Beyond it, the date is taken for an error. One day.
+/// How far ahead of the clock the date of a replaced file may be, in nanoseconds: one day. A later date is treated as an error and ignored.
 const AHEAD_MAX_NS: i128 = 86_400 * 1_000_000_000;
 
 /// The last time handed out in this process.
@@ -43,7 +43,7 @@ mod tests {
         assert!(second > first);
         assert_eq!(next_ns(Some(second + 1_000_000_000)), second + 1_000_000_001);
         let far = second + 2 * AHEAD_MAX_NS;
-        assert!(next_ns(Some(far)) < far, "a wrong date does not last");
+        assert!(next_ns(Some(far)) < far, "a wrong date in the future is replaced");
         assert!(next_ns(None) > second);
     }
 }

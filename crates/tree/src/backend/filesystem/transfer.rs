@@ -7,7 +7,7 @@ use super::directory::{each_name, reopen, unfinished_name};
 use super::errno::outside;
 use super::ground::kept_being_replaced;
 use super::meta::Meta;
-use super::root::{OpenFile, Place, Root, check_readable};
+use super::root::{OpenFile, OpenedName, Root, check_readable};
 use super::temp::{Temp, check_writable, hold, move_new};
 use super::tree::{self, CopyFault};
 use rustix::fd::{AsFd, OwnedFd};
@@ -67,9 +67,9 @@ impl Writer<'_> {
         Ok(if meta.is_file() { changed.with_file(meta.version(to), meta.size_bytes) } else { changed })
     }
 
-    /// Determines how the two places of a rename relate. One name may be removed only if they are known to be two hard links to
-    /// one file. The link count does not tell, as another link may be elsewhere.
-    fn names_of(&self, old: &Place, new: &Place) -> Host<Names> {
+    /// Determines how the two paths of a rename relate. One name may be removed only if they are known to be two hard links to
+    /// one file. The link count does not decide it, as another link may be elsewhere.
+    fn names_of(&self, old: &OpenedName, new: &OpenedName) -> Host<Names> {
         let is_same = matches!((&old.current, &new.current), (Some(source), Some(target)) if source.id == target.id);
         if !is_same {
             return Ok(Names::TwoFiles);
@@ -169,7 +169,7 @@ impl Writer<'_> {
     }
 }
 
-/// How the two places of a rename relate.
+/// How the two paths of a rename relate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Names {
     /// Two files, or nothing at the target.
@@ -187,7 +187,7 @@ struct TempTree<'a> {
     root: &'a Root,
     parent: &'a OwnedFd,
     name: OsString,
-    /// Held so that no sweep takes the directory for a leftover.
+    /// Held so that no sweep mistakes the directory for a leftover.
     _handle: OwnedFd,
     published: bool,
 }
@@ -199,7 +199,7 @@ impl<'a> TempTree<'a> {
             mkdirat(parent, &name, DIRECTORY_MODE)?;
             match root.open_child_directory(parent.as_fd(), &name) {
                 Ok(handle) if hold(&handle)? => return Ok(Self { root, parent, name, _handle: handle, published: false }),
-                // Retry if a sweep took the directory for a leftover.
+                // Retry if a sweep mistook the directory for a leftover.
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }

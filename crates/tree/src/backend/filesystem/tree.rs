@@ -5,10 +5,11 @@ use super::SyncMode;
 use super::content::copy_all;
 use super::directory::{Child, all_children, children, type_of, unfinished_name};
 use super::meta::{Meta, PERMISSIONS};
+use super::openat2::PASS;
 use super::root::Root;
 use super::temp::{flush, stamp};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, readlinkat, renameat, symlinkat, unlinkat};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, chmod, fchmod, fstat, mkdirat, openat, readlinkat, renameat, symlinkat, unlinkat};
 use rustix::io::{Errno, Result as Host};
 use std::ffi::{OsStr, OsString};
 
@@ -31,21 +32,30 @@ struct Emptied {
 /// Uses a bounded number of handles for a tree of any depth: a directory too far down is moved up to the top and removed from
 /// there.
 pub(super) fn remove(root: &Root, parent: &OwnedFd, name: &OsStr) -> Host<usize> {
+    remove_with(root, parent, name, Emptied::open)
+}
+
+/// Removes a directory like [`remove`], and gives its directories the mode bits that this needs.
+pub(super) fn remove_forced(root: &Root, parent: &OwnedFd, name: &OsStr) -> Host<usize> {
+    remove_with(root, parent, name, Emptied::open_forced)
+}
+
+fn remove_with(root: &Root, parent: &OwnedFd, name: &OsStr, open: impl Fn(&Root, BorrowedFd<'_>, &OsStr) -> Host<Emptied>) -> Host<usize> {
     let mut removed = 0;
-    let mut stack = vec![Emptied::open(root, parent.as_fd(), name)?];
+    let mut stack = vec![open(root, parent.as_fd(), name)?];
     while let Some(level) = stack.last_mut() {
         if let Some(child) = level.left.pop() {
             match remove_child(level.handle.as_fd(), &child) {
                 Ok(Removed::Gone) => removed += 1,
                 Ok(Removed::Missing) => {}
-                Ok(Removed::Directory) if stack.len() < DEPTH_MAX => {
-                    match Emptied::open(root, stack[stack.len() - 1].handle.as_fd(), &child.name) {
-                        Ok(level) => stack.push(level),
-                        Err(Errno::NOENT) => {}
-                        Err(errno) => return Err(errno),
-                    }
-                }
+                Ok(Removed::Directory) if stack.len() < DEPTH_MAX => match open(root, stack[stack.len() - 1].handle.as_fd(), &child.name) {
+                    Ok(level) => stack.push(level),
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno),
+                },
                 Ok(Removed::Directory) => {
+                    // The host may refuse to move a directory that it would refuse to open.
+                    drop(open(root, stack[stack.len() - 1].handle.as_fd(), &child.name)?);
                     let up = OsString::from(unfinished_name());
                     renameat(&stack[stack.len() - 1].handle, &child.name, &stack[0].handle, &up)?;
                     stack[0].left.push(Child { name: up, file_type: FileType::Directory });
@@ -74,6 +84,25 @@ pub(super) fn remove(root: &Root, parent: &OwnedFd, name: &OsStr) -> Host<usize>
 impl Emptied {
     fn open(root: &Root, parent: BorrowedFd<'_>, name: &OsStr) -> Host<Self> {
         let handle = root.open_child_directory(parent, name)?;
+        let left = all_children(&handle)?;
+        Ok(Self { handle, name: name.to_owned(), left, refills: 0 })
+    }
+
+    /// Opens a directory, after adding the bits to its mode that its owner needs to empty it.
+    fn open_forced(root: &Root, parent: BorrowedFd<'_>, name: &OsStr) -> Host<Self> {
+        let handle = match root.open_child_directory(parent, name) {
+            Err(Errno::ACCESS) => {
+                // Changing the mode by name could follow a link, and a handle without rights can only be reached by its own name.
+                let look = openat(parent, name, PASS | OFlags::NOFOLLOW, Mode::empty())?;
+                chmod(format!("/proc/self/fd/{}", look.as_raw_fd()), Mode::RWXU)?;
+                root.open_child_directory(parent, name)?
+            }
+            opened => opened?,
+        };
+        let mode = Meta::from(fstat(&handle)?).mode;
+        if !mode.contains(Mode::RWXU) {
+            fchmod(&handle, (mode & PERMISSIONS) | Mode::RWXU)?;
+        }
         let left = all_children(&handle)?;
         Ok(Self { handle, name: name.to_owned(), left, refills: 0 })
     }

@@ -230,7 +230,7 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// What a look at one name counts for, in bytes that are searched.
+/// The cost of visiting one name, in searched bytes.
 const ENTRY_BYTES: usize = 4 << 10;
 
 /// Returns whether an error number means that a path was removed or replaced since it was listed.

@@ -1,6 +1,6 @@
 //! The contents of some files, searched together.
 
-use super::{in_background, workers};
+use crate::background::{in_background, workers};
 use bytes::Bytes;
 use std::mem;
 use std::ops::ControlFlow;
@@ -10,10 +10,10 @@ use treehold_core::error::Result;
 use treehold_core::path::VfsPathBuf;
 use treehold_core::search::{FileOutcome, GrepCollector, GrepMatcher, parallel};
 
-/// The most bytes that are searched without a thread of their own.
+/// The most bytes that are searched on the calling thread.
 const BYTES_AT_ONCE: u64 = 128 << 10;
 
-/// The content of a file that was selected, or why there is none to search.
+/// The content of a selected file, or the reason why it cannot be searched.
 pub(in crate::backend) enum Body {
     Read(Bytes),
     Decided(FileOutcome),
@@ -28,7 +28,7 @@ impl Body {
     }
 }
 
-/// Searches the files of one chunk, many bytes on all cores; a break says that a limit was reached.
+/// Searches the files of one chunk, a large one on all cores. A break means that a limit was reached.
 pub(in crate::backend) async fn search_chunk(
     matcher: Arc<GrepMatcher>,
     collector: GrepCollector,
@@ -42,10 +42,10 @@ pub(in crate::backend) async fn search_chunk(
     search_each(collector, files, size_bytes, search, |(path, _)| path.clone()).await
 }
 
-/// Searches the files of one chunk, of so many bytes together, as [`search_chunk`] does, each by `search`; `path` makes the path of
-/// one that the result tells of.
+/// Searches the files of one chunk, of the given total size, as [`search_chunk`] does, each by `search`. `path` builds the path of
+/// a file that is in the result.
 ///
-/// The files stay where they are and are lent: most give nothing, and to hand over all that a file is takes as long as to search it.
+/// Files are borrowed, not moved: most have no match, and moving a file would take as long as searching it.
 pub(in crate::backend) async fn search_each<F: Send + Sync + 'static>(
     mut collector: GrepCollector,
     mut files: Vec<F>,
@@ -81,6 +81,6 @@ pub(in crate::backend) async fn search_each<F: Send + Sync + 'static>(
         (collector, flow, files)
     })
     .await?;
-    // The files are freed here, where the next are made: a thread that frees what another makes waits for it time and again.
+    // Free the files on the thread that allocates the next ones: freeing memory of another thread is slow because of contention.
     Ok((collector, flow))
 }

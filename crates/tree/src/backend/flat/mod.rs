@@ -1,18 +1,18 @@
-//! What file trees of nodes have in common: the meaning of every [`Change`], written once.
+//! The effect of every [`Change`] on a tree of nodes, written once for all tiers that store nodes.
 //!
-//! [`StateBackend`](super::StateBackend) and [`StoreBackend`](super::StoreBackend) differ in where nodes live and in how a
-//! batch takes effect as one. What a change does to a tree is [`apply`] over the primitives of a [`TreeTransaction`], so the
-//! two cannot differ in it; nor in what a search visits, which a [`Walk`] decides node by node.
+//! [`StateBackend`](super::StateBackend) and [`StoreBackend`](super::StoreBackend) differ in where nodes are stored and how a
+//! batch takes effect atomically. Both run [`apply`] over the primitives of a [`TreeTransaction`], so changes have the same
+//! effect in both. A [`Walk`] decides node by node which paths a search visits, so searches agree too.
 //!
-//! Directories are nodes of their own. Two invariants hold before and after every batch: each node but the root stands in a
+//! Directories are nodes. Two invariants hold before and after every batch: each node except the root is in a
 //! directory that is a node, and no path is both a file and a directory.
 
-mod background;
 mod chunk;
+mod parts;
 mod walk;
 
-pub(super) use background::{in_background, workers};
 pub(super) use chunk::{Body, search_chunk, search_each};
+pub(super) use parts::search_parts;
 pub(super) use walk::{Stretch, Walk};
 
 use bytes::Bytes;
@@ -23,75 +23,76 @@ use treehold_core::ops::{Change, Changed, Edit, OpKind, Version, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::text;
 use treehold_core::work::Pace;
+use treehold_store::FileOutcome;
 
-/// The most bytes that the paths of all directories take together that one batch makes: eight of the deepest, or some hundred thousand as
-/// they are usually.
+/// The most bytes of paths of all directories that one batch creates together: eight of the deepest, or some hundred thousand
+/// of usual ones.
 const MADE_BYTES_MAX: u64 = 32 << 20;
 
 /// The most files and directories that one batch moves and copies.
 const MOVED_ENTRIES_MAX: usize = 1_000_000;
 
-/// What one batch sees of a tree and does to it: what it did so far is visible to it, and to nobody else before the end.
+/// A tree as one batch sees and changes it: the batch sees its own changes, which become visible to others only at the end.
 pub(super) trait TreeTransaction: Send {
-    /// The largest file in bytes, where there is a limit.
+    /// Returns the largest allowed file in bytes, if there is a limit.
     fn file_bytes_max(&self) -> Option<u64>;
 
-    /// Looks at one path. The root is always a directory.
+    /// Returns the node at a path. The root is always a directory.
     fn node(&mut self, path: &VfsPath) -> impl Future<Output = Result<Option<Node>>> + Send;
 
-    /// Returns the version that stood at a path before the batch, of a path that was looked at.
+    /// Returns the version at a path before the batch. The batch must have read the path's node.
     fn stored_version(&self, path: &VfsPath) -> Option<Version>;
 
-    /// Makes the batch depend on the version of a file that was looked at: it takes effect only if the file still has it.
+    /// Makes the batch depend on the version of a file that it has read: it takes effect only if the file still has that version.
     fn pin(&mut self, path: &VfsPath);
 
-    /// Returns the content of a file that was looked at, and pins it.
+    /// Returns the content of a file whose node was read, and pins its version.
     fn content(&mut self, path: &VfsPath) -> impl Future<Output = Result<Bytes>> + Send;
 
-    /// Tells whether nothing lies beneath a directory.
+    /// Returns whether a directory is empty.
     fn is_empty(&mut self, directory: &VfsPath) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Counts what lies beneath a directory.
+    /// Counts the nodes beneath a directory.
     fn count(&mut self, directory: &VfsPath) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Returns all that lies beneath a directory in path order, and makes the batch depend on it.
+    /// Returns the nodes beneath a directory in path order, and makes the batch depend on them.
     fn subtree(&mut self, directory: &VfsPath) -> impl Future<Output = Result<Vec<Beneath>>> + Send;
 
-    /// Puts a file where nothing or a file is, in a directory. Of times that are not given, a file that is replaced keeps its
-    /// creation time, and the others are now.
+    /// Puts a file into a directory, at a path without a node or with a file. If times are not given, a replaced file keeps its
+    /// creation time, and all other times are the present.
     fn put_file(&mut self, path: &VfsPath, content: Bytes, times: Times) -> Mark;
 
-    /// Puts a directory where nothing is, in a directory.
+    /// Puts a directory into a directory, at a path without a node.
     fn put_directory(&mut self, path: &VfsPath, created_at: Option<Timestamp>);
 
-    /// Returns the pace of the batch, which is asked before each step.
+    /// Returns the pace of the batch, which is checked before each step.
     fn pace(&mut self) -> &mut Pace;
 
-    /// Returns the bytes of the paths of all directories that the batch has put.
+    /// Returns the bytes of the paths of all directories that the batch has created.
     fn made_bytes(&self) -> u64;
 
     /// Removes a file.
     fn remove_file(&mut self, path: &VfsPath);
 
-    /// Removes a directory with all that lies beneath it.
+    /// Removes a directory with everything beneath it.
     fn remove_directory(&mut self, path: &VfsPath);
 }
 
-/// What stands at a path.
+/// The node at a path, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
     /// A file.
     File(FileNode),
-    /// A directory, with the time it first appeared where that is known.
+    /// A directory, with its creation time if known.
     Directory(Option<Timestamp>),
 }
 
-/// The times of a file, where they are known.
+/// The times of a file, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Times {
-    /// When it first appeared.
+    /// The creation time.
     pub(super) created_at: Option<Timestamp>,
-    /// When its content last changed.
+    /// The time of the last change of its content.
     pub(super) modified_at: Option<Timestamp>,
 }
 
@@ -109,24 +110,24 @@ pub(super) struct FileNode {
 /// The version of a file as a batch sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// It stood there before the batch.
+    /// The file existed before the batch.
     Stored(Version),
-    /// The batch itself put it, as its put of this number, from 0.
+    /// The batch itself put the file, with its put of this number, from 0.
     Put(usize),
 }
 
 /// One node of a subtree that is moved or copied.
 #[derive(Debug, Clone)]
 pub(super) struct Beneath {
-    /// Where it stands.
+    /// Its path.
     pub(super) path: VfsPathBuf,
-    /// The content of a file; none of a directory.
+    /// The content of a file; `None` for a directory.
     pub(super) content: Option<Bytes>,
     /// Its times.
     pub(super) times: Times,
 }
 
-/// What one change did, before the versions of its batch are known.
+/// The result of one change, before the versions of its batch are known.
 #[derive(Debug)]
 pub(super) struct Done {
     changed: Changed,
@@ -134,11 +135,13 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// Returns which put of a file of the batch it is about, if it is about one.
-    pub(super) fn put(&self) -> Option<usize> {
+    /// Returns what it does, with puts counted by file.
+    pub(super) fn outcome(&self) -> FileOutcome {
         match self.mark {
-            Some(Mark::Put(number)) => Some(number),
-            _ => None,
+            _ if self.changed.entries == 0 => FileOutcome::Unchanged,
+            Some(Mark::Put(number)) => FileOutcome::Put(number),
+            Some(Mark::Stored(version)) => FileOutcome::Version(version),
+            None => FileOutcome::Other,
         }
     }
 
@@ -153,7 +156,7 @@ impl Done {
     }
 }
 
-/// Applies changes in order. On an error the transaction is of no further use.
+/// Applies changes in order. After an error the transaction must be dropped.
 ///
 /// # Errors
 /// Those of [`Backend::apply`](super::Backend::apply), with the path, the operation and the index of the change.
@@ -175,7 +178,7 @@ pub(super) async fn apply<T: TreeTransaction>(tree: &mut T, changes: &[Change]) 
     Ok(results)
 }
 
-/// Bounds what directories a batch makes: a few bytes of a request ask for thousands of them, each with a path of some thousand bytes.
+/// Bounds the directories that a batch creates: a small request can ask for thousands of them, each with a path of thousands of bytes.
 fn check_made<T: TreeTransaction>(tree: &T) -> Result<()> {
     if tree.made_bytes() <= MADE_BYTES_MAX {
         return Ok(());
@@ -185,7 +188,7 @@ fn check_made<T: TreeTransaction>(tree: &T) -> Result<()> {
     Err(Error::new(ErrorKind::TooLarge, message))
 }
 
-/// Bounds what a batch moves and copies: each copy may be of all that those before it made, so a few dozen ask for more than any memory holds.
+/// Bounds what a batch moves and copies: each copy can include the earlier ones, so a few dozen could exceed any memory.
 fn check_moved(entries: usize) -> Result<()> {
     if entries <= MOVED_ENTRIES_MAX {
         return Ok(());
@@ -203,6 +206,7 @@ async fn apply_one<T: TreeTransaction>(tree: &mut T, change: &Change) -> Result<
         Change::Delete { path, recursive, expect } => delete(tree, path, *recursive, *expect).await,
         Change::Rename { from, to, overwrite } => transfer(tree, OpKind::Rename, from, to, *overwrite).await,
         Change::Copy { from, to, overwrite } => transfer(tree, OpKind::Copy, from, to, *overwrite).await,
+        other => Err(other.unsupported()),
     }
 }
 
@@ -275,7 +279,7 @@ async fn create_dir<T: TreeTransaction>(tree: &mut T, path: &VfsPath) -> Result<
 
 async fn delete<T: TreeTransaction>(tree: &mut T, path: &VfsPath, recursive: bool, expect: Option<Version>) -> Result<Done> {
     if path.is_root() {
-        return Err(Error::invalid_argument("the root cannot be deleted; name what lies in it"));
+        return Err(Error::invalid_argument("the root cannot be deleted; name a path beneath it"));
     }
     let changed = Changed::new(OpKind::Delete, path);
     match tree.node(path).await? {
@@ -305,7 +309,7 @@ async fn delete<T: TreeTransaction>(tree: &mut T, path: &VfsPath, recursive: boo
     }
 }
 
-/// Renames or copies: the two differ in what becomes of the source and of its times.
+/// Renames or copies; only a rename removes the source and keeps its times.
 async fn transfer<T: TreeTransaction>(tree: &mut T, kind: OpKind, from: &VfsPath, to: &VfsPath, overwrite: bool) -> Result<Done> {
     let moves = kind == OpKind::Rename;
     let verb = if moves { "moved" } else { "copied" };
@@ -365,8 +369,8 @@ async fn transfer<T: TreeTransaction>(tree: &mut T, kind: OpKind, from: &VfsPath
 }
 
 fn put_beneath<T: TreeTransaction>(tree: &mut T, from: &VfsPath, to: &VfsPath, node: Beneath, moves: bool) -> Result<()> {
-    let rest = node.path.strip_prefix(from).expect("what lies beneath a directory starts with its path");
-    // What is too long at its new place was legal at the old one, so the length is checked here and not at a door.
+    let rest = node.path.strip_prefix(from).expect("descendants start with the directory's path");
+    // A path that was legal beneath the old directory may be too long beneath the new one, so the length is checked here.
     let path = VfsPathBuf::parse(to.concat(rest).as_str()).map_err(|error| Error::from(error).at(to))?;
     let times = if moves { node.times } else { Times::default() };
     match node.content {
@@ -378,7 +382,7 @@ fn put_beneath<T: TreeTransaction>(tree: &mut T, from: &VfsPath, to: &VfsPath, n
     Ok(())
 }
 
-/// Returns the file at a path where a file may stand, or none where there is nothing.
+/// Returns the file at a path, or `None` if nothing exists there. A directory is an error.
 async fn file_at<T: TreeTransaction>(tree: &mut T, path: &VfsPath) -> Result<Option<FileNode>> {
     match tree.node(path).await? {
         Some(Node::File(file)) => Ok(Some(file)),
@@ -387,7 +391,7 @@ async fn file_at<T: TreeTransaction>(tree: &mut T, path: &VfsPath) -> Result<Opt
     }
 }
 
-/// Returns the directories above a path that are not there yet, the deepest first.
+/// Returns the missing directories above a path, the deepest first.
 async fn missing_parents<'p, T: TreeTransaction>(tree: &mut T, path: &'p VfsPath) -> Result<Vec<&'p VfsPath>> {
     let mut parents = Vec::new();
     let mut above = path.parent();
@@ -410,7 +414,7 @@ async fn put_parents<T: TreeTransaction>(tree: &mut T, parents: &[&VfsPath]) {
     }
 }
 
-/// Makes the error of a path where nothing is: beneath a file it is another one.
+/// Makes the error for an absent path: `not_a_directory` beneath a file, otherwise `not_found`.
 async fn missing<T: TreeTransaction>(tree: &mut T, path: &VfsPath) -> Error {
     match missing_parents(tree, path).await {
         Ok(_) => Error::not_found(path),
@@ -418,7 +422,7 @@ async fn missing<T: TreeTransaction>(tree: &mut T, path: &VfsPath) -> Error {
     }
 }
 
-/// Makes the `not_a_directory` of a path beneath a file.
+/// Makes the `not_a_directory` error for a path beneath a file.
 pub(super) fn beneath_a_file(path: &VfsPath) -> Error {
     Error::new(ErrorKind::NotADirectory, format!("`{path}` lies beneath a file; name a path in a directory")).at(path)
 }

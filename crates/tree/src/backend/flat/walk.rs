@@ -1,7 +1,7 @@
-//! Which paths of a tree in path order a search visits.
+//! Decides which paths of a tree, walked in path order, a search visits.
 //!
-//! A tier shows its nodes in path order and asks what to do with each. It may start late and seek: what is not entered need
-//! not be shown. Ignore files are content, so the tier reads them and adds them here before what they rule.
+//! A tier passes its nodes in path order and asks what to do with each. It may start late and seek: nodes in directories that are
+//! not entered need not be passed. Ignore files are content, so the tier reads them and adds them before the paths that they affect.
 
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::{IgnoreFiles, PathFilter};
@@ -17,18 +17,18 @@ pub(in crate::backend) struct Walk {
 /// What to do with one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::backend) struct Visit {
-    /// It is a result.
+    /// The node is a result.
     pub(in crate::backend) selected: bool,
-    /// What lies beneath it is shown too.
+    /// The nodes beneath it are visited too.
     pub(in crate::backend) entered: bool,
 }
 
-/// Where a walk runs.
+/// The range of a walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::backend) struct Stretch {
-    /// Nothing outside what lies at and beneath this path is visited.
+    /// Only this path and the paths beneath it are visited.
     pub(in crate::backend) within: VfsPathBuf,
-    /// The first path that may be visited, unless it is the search root, which never is.
+    /// The first path that may be visited. The search root itself is never visited.
     pub(in crate::backend) from: VfsPathBuf,
 }
 
@@ -38,7 +38,7 @@ impl Walk {
         Self { root: root.to_owned(), filter, ignores: IgnoreFiles::new() }
     }
 
-    /// Returns where the search runs, given the path its cursor names; none when nothing can be found.
+    /// Returns the range of the search, given the path of its cursor; `None` if nothing can be found.
     pub(in crate::backend) fn stretch(&self, cursor: Option<&VfsPath>) -> Option<Stretch> {
         let within = self.filter.bound()?;
         let from = match cursor {
@@ -55,7 +55,7 @@ impl Walk {
         &self.root
     }
 
-    /// Tells whether the ignore files of the directories met are wanted.
+    /// Returns whether the search needs the ignore files of the directories that it meets.
     pub(in crate::backend) fn wants_ignore_files(&self) -> bool {
         self.filter.respects_ignore_files()
     }
@@ -67,18 +67,18 @@ impl Walk {
         }
     }
 
-    /// Tells whether a directory would be entered if no ignore file excluded it.
+    /// Returns whether a directory would be entered if no ignore file excluded it.
     pub(in crate::backend) fn may_enter(&self, directory: &VfsPath) -> bool {
         self.filter.enters(directory)
     }
 
-    /// Tells whether [`visit`](Self::visit) selects every file in a directory that is entered but for those whose names start with a
-    /// dot, which it may.
+    /// Returns whether [`visit`](Self::visit) selects every file in an entered directory, except perhaps those whose names start with a
+    /// dot.
     pub(in crate::backend) fn takes_children(&self, directory: &VfsPath) -> bool {
         self.ignores.is_empty() && self.filter.takes_children(directory)
     }
 
-    /// Decides about a node strictly beneath the search root, in a directory that is entered.
+    /// Decides about a node strictly beneath the search root, in an entered directory.
     pub(in crate::backend) fn visit(&self, path: &VfsPath, is_directory: bool) -> Visit {
         let selected = self.filter.selects(path, is_directory);
         let entered = is_directory && self.filter.enters(path);
@@ -88,12 +88,12 @@ impl Walk {
         Visit { selected, entered }
     }
 
-    /// Returns the outermost directory above the start of a stretch that is not entered. The ignore files of all directories above
-    /// the start must have been added.
+    /// Returns the directory that keeps the search from entering the start of a stretch: the outermost one above it that is not entered.
+    /// The ignore files of all directories above the start must have been added.
     pub(in crate::backend) fn obstacle<'s>(&self, stretch: &'s Stretch) -> Option<&'s VfsPath> {
         let beneath_root = |above: &&VfsPath| **above != *self.root && above.starts_with(&self.root);
         stretch.from.ancestors().filter(beneath_root).find(|above| {
-            // The filter answers for what lies above its bound by the bound itself.
+            // For paths above its bound, the filter answers as for the bound itself.
             let is_filtered = above.starts_with(&stretch.within) && !self.filter.enters(above);
             is_filtered || self.ignores.excludes(above, true)
         })

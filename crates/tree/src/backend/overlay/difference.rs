@@ -11,8 +11,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use treehold_core::error::Result;
-use treehold_core::ops::{Entry, EntryKind, ReadOptions, ReviewPurpose, Sight, Truncation, TruncationReason, Version};
+use treehold_core::error::{ErrorKind, Result};
+use treehold_core::ops::{
+    Entry, EntryKind, FileRead, ReadOptions, ReviewPurpose, Sight, StatOptions, Truncation, TruncationReason, Version,
+};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
 /// What the overlay did at a path.
@@ -153,26 +155,26 @@ impl OverlayBackend {
         if self.whole.is_none() {
             return self.diff_all(options).await;
         }
-        let (mut shown, mut options) = (OverlayDiff::default(), options.clone());
-        let limit = options.limit;
+        // Hidden differences do not count towards the limit, so only a shown one reveals that there are more, and the cursor never names a
+        // hidden one.
+        let (mut shown, mut asked) = (OverlayDiff::default(), options.clone());
         loop {
-            options.limit = limit.saturating_sub(shown.differences.len());
-            let page = self.diff_all(&options).await?;
+            asked.limit = (options.limit - shown.differences.len()).saturating_add(1);
+            let page = self.diff_all(&asked).await?;
             let sights = self.review(ReviewPurpose::Show, &page.differences, false).await?;
             for (mut difference, sight) in page.differences.into_iter().zip(sights) {
-                if sight > Sight::Hidden {
-                    difference.is_readable = sight == Sight::Open;
-                    shown.differences.push(difference);
+                if sight == Sight::Hidden {
+                    continue;
                 }
-            }
-            match page.truncated {
-                // Hidden differences take no place; the cursor names a shown one.
-                Some(cut) if shown.differences.len() < limit => options.start_after = Some(VfsPathBuf::parse(&cut.cursor)?),
-                Some(cut) => {
-                    let last = shown.differences.last().map(|difference| difference.path.to_string());
-                    shown.truncated = Some(Truncation { cursor: last.unwrap_or(cut.cursor), ..cut });
+                if shown.differences.len() == options.limit {
+                    shown.truncated = Some(cut_after(&shown.differences, options));
                     return Ok(shown);
                 }
+                difference.is_readable = sight == Sight::Open;
+                shown.differences.push(difference);
+            }
+            match page.truncated {
+                Some(cut) => asked.start_after = Some(VfsPathBuf::parse(&cut.cursor)?),
                 None => return Ok(shown),
             }
         }
@@ -184,9 +186,7 @@ impl OverlayBackend {
         let mut diff = OverlayDiff::default();
         while let Some(difference) = differences.next().await? {
             if diff.differences.len() == options.limit {
-                let last = diff.differences.last().map(|difference| &difference.path).or(options.start_after.as_ref());
-                let cursor = last.map(ToString::to_string).unwrap_or_default();
-                diff.truncated = Some(Truncation { reason: TruncationReason::Limit, cursor });
+                diff.truncated = Some(cut_after(&diff.differences, options));
                 break;
             }
             diff.differences.push(difference);
@@ -199,14 +199,23 @@ impl OverlayBackend {
         Ok(self.diff_all(&OverlayDiffOptions::new().with_path(path).with_limit(usize::MAX)).await?.differences)
     }
 
-    /// Returns whether a file of the upper tree has the same content as the one in the lower tree.
+    /// Returns whether a file of the upper tree has the same content as the one in the lower tree. One that is gone by now has not.
     async fn is_same(&self, path: &VfsPath, upper: &Entry, lower: &Entry) -> Result<bool> {
         if lower.kind != EntryKind::File || upper.size_bytes != lower.size_bytes {
             return Ok(false);
         }
         let options = ReadOptions::new().with_bytes_max(u64::MAX);
-        let (above, beneath) = futures::try_join!(self.tree.read(path, &options), self.lower.read(path, &options))?;
-        Ok(above.content == beneath.content)
+        let (above, beneath) = futures::join!(self.tree.read(path, &options), self.lower.read(path, &options));
+        let (above, beneath) = (still_a_file(above)?, still_a_file(beneath)?);
+        Ok(above.zip(beneath).is_some_and(|(above, beneath)| above.content == beneath.content))
+    }
+}
+
+/// Returns `None` for a file that was removed or replaced by a directory since it was listed.
+fn still_a_file(read: Result<FileRead>) -> Result<Option<FileRead>> {
+    match absent(read) {
+        Err(error) if error.kind() == ErrorKind::IsDirectory => Ok(None),
+        read => read,
     }
 }
 
@@ -218,7 +227,7 @@ impl OverlayBackend {
                 (Intent::Nothing, lower) => lower.is_none(),
                 (Intent::Directory, Some(lower)) => lower.is_directory(),
                 (Intent::File(digest), Some(lower)) if lower.kind == EntryKind::File => {
-                    let read = absent(self.lower.read(path, &ReadOptions::new().with_bytes_max(u64::MAX)).await)?;
+                    let read = still_a_file(self.lower.read(path, &ReadOptions::new().with_bytes_max(u64::MAX)).await)?;
                     read.is_some_and(|read| lower.version.is_none_or(|seen| seen == read.version) && blake3::hash(&read.content) == *digest)
                 }
                 _ => false,
@@ -229,6 +238,12 @@ impl OverlayBackend {
         }
         Ok(false)
     }
+}
+
+/// Returns the truncation of a page that the limit ended: its cursor is the last path, or the start of an empty page.
+fn cut_after(differences: &[OverlayDifference], options: &OverlayDiffOptions) -> Truncation {
+    let last = differences.last().map(|last| &last.path).or(options.start_after.as_ref());
+    Truncation { reason: TruncationReason::Limit, cursor: last.map_or(VfsPath::ROOT, |last| last).to_string() }
 }
 
 /// What the marks above a path record about the lower tree, nearest first.
@@ -243,7 +258,7 @@ struct Said {
 
 /// A path of the walk.
 #[derive(Debug)]
-struct Place {
+struct WalkedPath {
     path: VfsPathBuf,
     upper: Option<Entry>,
     lower: Option<Entry>,
@@ -258,7 +273,7 @@ struct Differences<'o> {
     overlay: &'o OverlayBackend,
     options: &'o OverlayDiffOptions,
     /// The remaining paths of each entered directory, the next one last.
-    stack: Vec<Vec<Place>>,
+    stack: Vec<Vec<WalkedPath>>,
     is_started: bool,
 }
 
@@ -270,10 +285,10 @@ impl<'o> Differences<'o> {
     async fn next(&mut self) -> Result<Option<OverlayDifference>> {
         if !self.is_started {
             self.is_started = true;
-            let root = Place {
+            let root = WalkedPath {
                 path: VfsPathBuf::root(),
                 upper: Some(Entry::directory(VfsPath::ROOT)),
-                lower: absent(self.overlay.lower.stat(VfsPath::ROOT).await)?,
+                lower: absent(self.overlay.lower.stat(VfsPath::ROOT, &StatOptions::new()).await)?,
                 is_hidden: false,
                 is_marked: false,
                 said: None,
@@ -305,7 +320,7 @@ impl<'o> Differences<'o> {
     }
 
     /// Decides whether a path differs, and reads its mark.
-    async fn decide(&self, mut place: Place, is_wanted: bool) -> Result<(Option<OverlayDifference>, Place)> {
+    async fn decide(&self, mut place: WalkedPath, is_wanted: bool) -> Result<(Option<OverlayDifference>, WalkedPath)> {
         let mark = if place.is_marked { self.overlay.mark(&place.path).await?.unwrap_or_default() } else { Mark::default() };
         let base = match &mark.base {
             Some(base) => base.clone(),
@@ -363,7 +378,7 @@ impl<'o> Differences<'o> {
     }
 
     /// Continues with what lies beneath a path.
-    async fn enter(&mut self, place: Place) -> Result<()> {
+    async fn enter(&mut self, place: WalkedPath) -> Result<()> {
         let overlay = self.overlay;
         let is_upper = place.upper.as_ref().is_some_and(Entry::is_directory);
         let is_lower = place.lower.as_ref().is_some_and(Entry::is_directory);
@@ -372,10 +387,10 @@ impl<'o> Differences<'o> {
         if !(is_upper || (is_lower && is_hidden)) {
             return Ok(());
         }
-        let mut children: BTreeMap<String, Place> = BTreeMap::new();
-        let child = |name: &str| -> Result<Place> {
+        let mut children: BTreeMap<String, WalkedPath> = BTreeMap::new();
+        let child = |name: &str| -> Result<WalkedPath> {
             let path = place.path.child(name)?;
-            Ok(Place { path, upper: None, lower: None, is_hidden, is_marked: false, said: place.said.clone() })
+            Ok(WalkedPath { path, upper: None, lower: None, is_hidden, is_marked: false, said: place.said.clone() })
         };
         if is_upper {
             let mut pages = Pages::new(&overlay.tree, &place.path, None);
@@ -390,7 +405,7 @@ impl<'o> Differences<'o> {
                 match entry {
                     std::collections::btree_map::Entry::Occupied(mut known) => known.get_mut().is_marked = true,
                     std::collections::btree_map::Entry::Vacant(free) => {
-                        free.insert(Place { is_marked: true, ..child(&name)? });
+                        free.insert(WalkedPath { is_marked: true, ..child(&name)? });
                     }
                 }
             }
@@ -408,7 +423,7 @@ impl<'o> Differences<'o> {
             }
         } else if is_lower {
             for place in children.values_mut() {
-                place.lower = absent(overlay.lower.stat(&place.path).await)?;
+                place.lower = absent(overlay.lower.stat(&place.path, &StatOptions::new()).await)?;
             }
         }
         self.stack.push(children.into_values().rev().collect());

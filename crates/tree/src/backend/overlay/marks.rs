@@ -8,9 +8,8 @@
 //!
 //! A mark has the name of its path, so names keep their full 255 bytes and cannot collide with users' paths; the hash of the directory
 //! above identifies its location. All marks of one directory are therefore one listing. **A path with a mark, and everything beneath it,
-//! shows nothing of the lower tree.** The directory above a mark always exists in `/tree`, so where `/tree` has no directory the overlay
-//! has changed nothing.
-//! `/tree` has no directory the overlay has changed nothing.
+//! shows nothing of the lower tree.** The directory above a mark always exists in `/tree`, so the overlay has changed nothing where `/tree`
+//! has no directory.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -117,7 +116,7 @@ impl Mark {
             true => postcard::to_extend(&record, vec![FORMAT_WITHOUT_INTENTS]),
             false => postcard::to_extend(&(record, &self.intents), vec![FORMAT]),
         };
-        bytes.expect("a record of plain fields can be written")
+        bytes.expect("plain fields always serialize")
     }
 
     /// Decodes a mark and its path.
@@ -160,13 +159,13 @@ pub(super) fn tree_path(path: &VfsPath) -> VfsPathBuf {
 /// Returns the location of the marks of a directory's children in the upper tree.
 pub(super) fn marks_of(directory: &VfsPath) -> VfsPathBuf {
     let hash = blake3::hash(directory.as_str().as_bytes());
-    VfsPathBuf::parse(format!("{MARKS}/{}", hash.to_hex())).expect("digits are a legal name")
+    VfsPathBuf::parse(format!("{MARKS}/{}", hash.to_hex())).expect("hexadecimal digits are a legal name")
 }
 
 /// Returns the location of a path's mark in the upper tree; the root has none.
 pub(super) fn mark_path(path: &VfsPath) -> VfsPathBuf {
     let directory = path.parent().expect("the root has no mark");
-    let name = VfsPathBuf::parse(format!("/{}", path.name())).expect("the name of a path is a legal one");
+    let name = VfsPathBuf::parse(format!("/{}", path.name())).expect("a segment of a legal path is legal");
     marks_of(directory).concat(&name)
 }
 
@@ -192,7 +191,7 @@ mod tests {
     #[test]
     fn mark_without_intents_is_written_in_the_older_format() {
         let record = Record { path: "/a".to_owned(), base: Some(Base::File(3)), created_at: None, modified_at: None };
-        let bytes = postcard::to_extend(&record, vec![FORMAT_WITHOUT_INTENTS]).expect("a record of plain fields can be written");
+        let bytes = postcard::to_extend(&record, vec![FORMAT_WITHOUT_INTENTS]).expect("plain fields always serialize");
         let (path, mark) = Mark::from_bytes(&bytes).expect("a mark");
         assert_eq!(mark, Mark::over(Some(Base::File(3))));
         assert_eq!(mark.to_bytes(&path), bytes);

@@ -8,7 +8,7 @@ use futures::future::try_join_all;
 use std::cmp::Ordering;
 use std::collections::{HashSet, VecDeque};
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{Entry, EntryKind, Failure, Listing, LsOptions, ReadOptions, Version};
+use treehold_core::ops::{Entry, EntryKind, Failure, Listing, LsOptions, ReadOptions, StatOptions, Version};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
 /// The largest page requested from the lower or upper tree.
@@ -90,8 +90,13 @@ pub(super) fn absent<T>(result: Result<T>) -> Result<Option<T>> {
 impl OverlayBackend {
     /// Looks up one path in both trees.
     pub(super) async fn look(&self, path: &VfsPath) -> Result<Look> {
+        self.look_with(path, &StatOptions::new()).await
+    }
+
+    /// Looks up one path in both trees, with the caller's options.
+    pub(super) async fn look_with(&self, path: &VfsPath, options: &StatOptions) -> Result<Look> {
         let mut look = Look::default();
-        match self.tree.stat(path).await {
+        match self.tree.stat(path, options).await {
             Ok(entry) => look.upper = Some(entry),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) if error.kind() == ErrorKind::NotADirectory => look.beneath_a_file = true,
@@ -106,7 +111,7 @@ impl OverlayBackend {
         if look.hidden_above || look.beneath_a_file {
             return Ok(look);
         }
-        match self.lower.stat(path).await {
+        match self.lower.stat(path, options).await {
             Ok(entry) => look.lower = Some(entry),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) if error.kind() == ErrorKind::NotADirectory => look.lower_is_beneath_a_file = true,
@@ -138,7 +143,7 @@ impl OverlayBackend {
     }
 
     async fn is_marked(&self, path: &VfsPath) -> Result<bool> {
-        let found = absent(self.upper.stat(&mark_path(path)).await).map_err(|error| about(path, error))?;
+        let found = absent(self.upper.stat(&mark_path(path), &StatOptions::new()).await).map_err(|error| about(path, error))?;
         Ok(found.is_some())
     }
 
@@ -171,7 +176,7 @@ impl OverlayBackend {
 
     /// Lists up to `limit` children of a directory of the overlay, and one more if there are more.
     pub(super) async fn merged(&self, path: &VfsPath, options: &LsOptions) -> Result<Merged> {
-        let look = self.look(path).await?;
+        let look = self.look_with(path, &StatOptions::new().with_refuse_links(options.refuse_links)).await?;
         let shows_lower = look.shows_lower();
         let (upper, lower) = (look.upper.as_ref(), look.lower.as_ref().filter(|_| shows_lower));
         match (upper, lower) {
@@ -184,10 +189,11 @@ impl OverlayBackend {
         }
         let after = options.start_after.as_deref();
         let mut merged = Merged { entries: Vec::new(), failures: Vec::new() };
-        let mut upper = upper.map(|_| Pages::new(&self.tree, path, after).up_to(options.limit));
+        let pages = |tree| Pages::new(tree, path, after).up_to(options.limit).with_refuse_links(options.refuse_links);
+        let mut upper = upper.map(|_| pages(&self.tree));
         // The lower tree may have something other than a directory here, which then does not show.
         let is_merged = lower.is_some_and(|lower| upper.is_none() || lower.is_directory());
-        let mut lower = is_merged.then(|| Pages::new(&*self.lower, path, after).up_to(options.limit));
+        let mut lower = is_merged.then(|| pages(&*self.lower));
         let marked = if upper.is_some() { self.marked_names(path).await? } else { HashSet::new() };
         while merged.entries.len() <= options.limit {
             if let Some(pages) = &mut upper {
@@ -265,6 +271,11 @@ impl<'b> Pages<'b> {
         self
     }
 
+    fn with_refuse_links(mut self, refuse_links: bool) -> Self {
+        self.options.refuse_links = refuse_links;
+        self
+    }
+
     async fn fill(&mut self) -> Result<()> {
         while self.page.is_empty() && !self.is_last {
             let listing = self.backend.ls(&self.path, &self.options).await?;
@@ -295,12 +306,12 @@ impl<'b> Pages<'b> {
 
 /// Rewrites the error of a mark to name the overlay's path, because the mark's own location is an internal detail.
 pub(super) fn about(path: &VfsPath, error: Error) -> Error {
-    let message = format!("what the overlay keeps about `{path}` cannot be read or written ({})", error.kind().code());
+    let message = format!("the overlay's record of `{path}` cannot be read or written ({})", error.kind().code());
     let about = Error::new(error.kind(), message).at(path);
     if error.is_without_effect() { about.without_effect().with_source(error) } else { about.with_source(error) }
 }
 
-/// Returns the upper tree's files as a tree of their own.
+/// Returns the upper tree's files as a separate tree.
 pub(super) fn tree_of(upper: &std::sync::Arc<dyn Backend>) -> Subtree {
     Subtree::new(upper.clone(), super::marks::TREE.parse().expect("a legal path"))
 }

@@ -30,19 +30,14 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Difference, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, Op, ReadOptions, Review, ReviewPurpose, SearchOptions, SearchResult, Sight, Standing, Version,
+    ApplyOptions, Capabilities, Change, Changed, Difference, Entry, Extensions, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult,
+    Listing, LsOptions, Op, ReadOptions, Review, ReviewPurpose, SearchOptions, SearchResult, Sight, Standing, StatOptions, Version,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
-
-/// How often a batch that lost its turn is planned again.
-const ATTEMPTS_MAX: u32 = 1_000;
-
-/// The longest wait before a batch is planned again.
-const PAUSE_MAX: Duration = Duration::from_millis(20);
+use treehold_store::Outbox;
 
 /// How often a read that met a change is repeated before it waits for a moment without one.
 const READS_MAX: usize = 8;
@@ -118,7 +113,7 @@ impl OverlayBackend {
     /// Sets the tree in which the overlay is mounted, and where. Its layers review ([`Backend::review`]) changes before they are applied or
     /// dropped, and [`OverlayBackend::diff`] omits what they hide.
     #[must_use]
-    pub fn standing_in(mut self, tree: Arc<dyn Backend>, at: impl Into<VfsPathBuf>) -> Self {
+    pub fn with_mounted_tree(mut self, tree: Arc<dyn Backend>, at: impl Into<VfsPathBuf>) -> Self {
         self.whole = Some((tree, at.into()));
         self
     }
@@ -159,11 +154,11 @@ impl OverlayBackend {
     /// Returns the version of the turn, which every batch replaces.
     async fn turn_version(&self) -> Result<Option<Version>> {
         let turn = VfsPath::parse(TURN).expect("a legal path");
-        let found = absent(self.upper.stat(&turn).await).map_err(|error| merge::about(VfsPath::ROOT, error))?;
+        let found = absent(self.upper.stat(&turn, &StatOptions::new()).await).map_err(|error| merge::about(VfsPath::ROOT, error))?;
         Ok(found.and_then(|entry| entry.version))
     }
 
-    /// Makes reads of several places consistent: repeats them if a batch was committed meanwhile.
+    /// Makes reads of several rows consistent: repeats them if a batch was committed meanwhile.
     async fn steady<'s, T>(&'s self, read: impl Fn() -> BoxFuture<'s, Result<T>> + Send + Sync) -> Result<T> {
         let mut before = self.turn_version().await?;
         for _ in 0..READS_MAX {
@@ -179,8 +174,8 @@ impl OverlayBackend {
     }
 
     /// Looks up a path of the overlay. Fails if nothing is there.
-    async fn look_up(&self, path: &VfsPath) -> Result<Entry> {
-        let look = self.look(path).await?;
+    async fn look_up(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
+        let look = self.look_with(path, options).await?;
         match look.shown() {
             Some(Shown::Upper(upper)) => {
                 let is_merged = upper.is_directory() && look.shows_lower();
@@ -195,8 +190,9 @@ impl OverlayBackend {
     }
 
     /// Lists all children of a directory as of one moment.
-    async fn steady_children(&self, path: &VfsPath) -> Result<Merged> {
-        self.steady(|| Box::pin(self.children(path))).await
+    async fn steady_children(&self, path: &VfsPath, options: &StatOptions) -> Result<Merged> {
+        let all = LsOptions::new().with_limit(usize::MAX).with_refuse_links(options.refuse_links);
+        self.steady(|| Box::pin(self.merged(path, &all))).await
     }
 
     async fn read_file(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
@@ -217,7 +213,7 @@ impl OverlayBackend {
     }
 
     async fn read_shown(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        let look = self.look(path).await?;
+        let look = self.look_with(path, &StatOptions::new().with_refuse_links(options.refuse_links)).await?;
         match look.shown() {
             Some(Shown::Upper(_)) => match self.read_upper(path, options).await? {
                 Some(read) => Ok(read),
@@ -233,7 +229,7 @@ impl OverlayBackend {
     }
 
     /// Plans a batch and commits it once. Returns `None` if the content that it was planned on changed meanwhile.
-    async fn attempt(&self, changes: &[Change]) -> Result<Option<Vec<Changed>>> {
+    async fn attempt(&self, changes: &[Change], extensions: &Extensions) -> Result<Option<Vec<Changed>>> {
         let turn = self.turn_version().await?;
         let mut transaction = OverlayTransaction::new(self);
         let mut results = Vec::with_capacity(changes.len());
@@ -246,7 +242,7 @@ impl OverlayBackend {
                 Err(error) => return Err(error.in_batch(index, 0).without_effect()),
             }
         }
-        match transaction.commit(turn).await.map_err(|error| error.during(Op::apply(changes).kind))? {
+        match transaction.commit(turn, extensions).await.map_err(|error| error.during(Op::apply(changes).kind))? {
             Some(versions) => Ok(Some(results.into_iter().map(|done| done.resolve(|put| versions[put])).collect())),
             None => Ok(None),
         }
@@ -258,16 +254,13 @@ impl OverlayBackend {
         if upper.writable && upper.atomic_batch {
             return Ok(());
         }
-        Err(Error::unsupported(
-            "the upper tree of the overlay has no atomic batches; lay a state tree or rows of a store over the lower one",
-        ))
+        Err(Error::unsupported("the upper tree of the overlay has no atomic batches; use a state or store tier as the upper tree"))
     }
 }
 
-/// Waits before a batch is planned again, longer for each attempt.
-async fn pause(attempt: u32) {
-    let ceiling = Duration::from_micros(100).saturating_mul(1 << attempt.min(10)).min(PAUSE_MAX);
-    tokio::time::sleep(ceiling).await;
+/// Returns the message of work that gave up.
+fn overtaken(races: &LostRaces) -> String {
+    format!("concurrent changes to the same overlay made this one fail {} times; try again", races.count())
 }
 
 impl fmt::Display for OverlayBackend {
@@ -286,8 +279,8 @@ impl Backend for OverlayBackend {
         upper.with_writable(writable).with_symlinks(lower.symlinks).with_indexed(indexed)
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.steady(|| Box::pin(self.look_up(path))).await
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
+        self.steady(|| Box::pin(self.look_up(path, options))).await
     }
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
@@ -310,20 +303,26 @@ impl Backend for OverlayBackend {
         search_by_reading(self, path, options).await
     }
 
-    async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {
+    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
         let op = Op::apply(changes);
         self.check_upper().map_err(|error| error.at(op.path).during(op.kind))?;
+        let mut extensions = options.extensions.clone();
+        // The upper tree commits the required entries of the outbox. Optional entries receive the versions of this tree afterwards.
+        extensions.insert(Outbox::of(&extensions).without_changes());
         let _turn = self.turn.lock().await;
-        for attempt in 0..ATTEMPTS_MAX {
-            if let Some(results) = self.attempt(changes).await? {
+        let mut races = LostRaces::new();
+        loop {
+            if let Some(results) = self.attempt(changes, &extensions).await? {
                 return Ok(results);
             }
-            pause(attempt).await;
+            if !races.lost().await {
+                break;
+            }
         }
-        let message = format!("others changed the same overlay {ATTEMPTS_MAX} times meanwhile; try again");
+        let message = overtaken(&races);
         Err(Error::new(ErrorKind::Unavailable, message).without_effect().at(op.path).during(op.kind))
     }
 

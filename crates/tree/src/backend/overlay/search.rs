@@ -13,7 +13,7 @@ use futures::{StreamExt, stream};
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
 use treehold_core::ops::{
-    Entry, EntryKind, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, ReadOptions, Truncation,
+    Entry, EntryKind, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, ReadOptions, StatOptions, Truncation,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::ignore::IGNORE_FILE_NAMES;
@@ -38,19 +38,19 @@ const FAILURES_MAX: usize = 100;
 /// Finds paths by pattern.
 pub(super) async fn glob(overlay: &OverlayBackend, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
     let walk = Walk::new(path, PathFilter::for_glob(path, options)?);
-    if !overlay.stat(path).await?.is_directory() {
+    if !overlay.stat(path, &StatOptions::new().with_refuse_links(options.scope.refuse_links)).await?.is_directory() {
         return Err(Error::not_a_directory(path));
     }
     let split = if options.limit > 0 { Touched::beneath(overlay, path, !options.scope.ignored).await? } else { None };
     let Some(touched) = split else {
-        let (entries, failures) = walked(OverlayWalk::begin(overlay, walk, None).await?, options).await?;
+        let (entries, failures) = walked(OverlayWalk::begin(overlay, walk, None, options.scope.refuse_links).await?, options).await?;
         let mut found = GlobResult::from_sorted(entries, options);
         found.failures = failures;
         return Ok(found);
     };
     let mut below = options.clone();
     below.scope.guard = Some(touched.guard(options.scope.guard.as_ref()));
-    let changed = async { walked(OverlayWalk::begin(overlay, walk, Some(touched)).await?, options).await };
+    let changed = async { walked(OverlayWalk::begin(overlay, walk, Some(touched), options.scope.refuse_links).await?, options).await };
     let (below, (mut entries, failures)) = futures::try_join!(overlay.lower.glob(path, &below), changed)?;
     let cut = below.truncated.map(|cut| VfsPathBuf::parse(&cut.cursor).map(|cursor| (cursor, cut))).transpose()?;
     entries.extend(below.entries.into_iter().map(of_lower));
@@ -85,17 +85,19 @@ async fn walked(mut walk: OverlayWalk<'_>, options: &GlobOptions) -> Result<(Vec
 pub(super) async fn grep(overlay: &OverlayBackend, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
     let matcher = Arc::new(GrepMatcher::compile(options)?);
     let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
-    if !overlay.stat(path).await?.is_directory() {
+    if !overlay.stat(path, &StatOptions::new().with_refuse_links(options.scope.refuse_links)).await?.is_directory() {
         let body = body(overlay, path, options).await;
         return Ok(search_chunk(matcher, GrepCollector::new(options), vec![(path.to_owned(), body)]).await?.0.finish());
     }
     let split = if options.matches_max > 0 { Touched::beneath(overlay, path, !options.scope.ignored).await? } else { None };
     let Some(touched) = split else {
-        return searched(overlay, OverlayWalk::begin(overlay, walk, None).await?, matcher, options).await;
+        return searched(overlay, OverlayWalk::begin(overlay, walk, None, options.scope.refuse_links).await?, matcher, options).await;
     };
     let mut below = options.clone();
     below.scope.guard = Some(touched.guard(options.scope.guard.as_ref()));
-    let changed = async { searched(overlay, OverlayWalk::begin(overlay, walk, Some(touched)).await?, matcher, options).await };
+    let changed = async {
+        searched(overlay, OverlayWalk::begin(overlay, walk, Some(touched), options.scope.refuse_links).await?, matcher, options).await
+    };
     let (below, changed) = futures::try_join!(overlay.lower.grep(path, &below), changed)?;
     joined(below, changed, options)
 }
@@ -196,6 +198,8 @@ struct OverlayWalk<'b> {
     walk: Walk,
     /// The changed paths, if only those are walked.
     only: Option<Touched>,
+    /// How the walk looks at paths.
+    stat: StatOptions,
     /// The remaining entries of each entered directory, the next one last.
     stack: Vec<Vec<Entry>>,
     /// Failures to return before the next entry.
@@ -206,8 +210,9 @@ struct OverlayWalk<'b> {
 
 impl<'b> OverlayWalk<'b> {
     /// Starts a walk beneath the search root, which is a directory.
-    async fn begin(overlay: &'b OverlayBackend, walk: Walk, only: Option<Touched>) -> Result<Self> {
-        let mut found = Self { overlay, walk, only, stack: Vec::new(), failed: Vec::new(), first: None };
+    async fn begin(overlay: &'b OverlayBackend, walk: Walk, only: Option<Touched>, refuse_links: bool) -> Result<Self> {
+        let stat = StatOptions::new().with_refuse_links(refuse_links);
+        let mut found = Self { overlay, walk, only, stat, stack: Vec::new(), failed: Vec::new(), first: None };
         let Some(stretch) = found.walk.stretch(None) else { return Ok(found) };
         if found.only.as_ref().is_some_and(|only| !only.directories.contains(&stretch.from)) {
             return Ok(found);
@@ -220,7 +225,7 @@ impl<'b> OverlayWalk<'b> {
         }
         if *stretch.from == *found.walk.root() {
             found.enter(&stretch.from).await?;
-        } else if let Some(entry) = absent(overlay.stat(&stretch.from).await)? {
+        } else if let Some(entry) = absent(overlay.stat(&stretch.from, &found.stat).await)? {
             let visit = found.walk.visit(&entry.path, entry.is_directory());
             if visit.entered {
                 found.enter(&entry.path).await?;
@@ -262,7 +267,7 @@ impl<'b> OverlayWalk<'b> {
         if !entry.is_directory() || only.is_hidden(&entry.path) {
             return Ok(false);
         }
-        Ok(absent(self.overlay.lower.stat(&entry.path).await)?.is_some_and(|lower| lower.is_directory()))
+        Ok(absent(self.overlay.lower.stat(&entry.path, &self.stat).await)?.is_some_and(|lower| lower.is_directory()))
     }
 
     async fn enter(&mut self, directory: &VfsPath) -> Result<()> {
@@ -272,7 +277,7 @@ impl<'b> OverlayWalk<'b> {
             self.stack.push(entries.into_iter().rev().collect());
             return Ok(());
         }
-        let children = match self.overlay.steady_children(directory).await {
+        let children = match self.overlay.steady_children(directory, &self.stat).await {
             Ok(children) => children,
             // The directory is gone or may not be listed; search the rest.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),

@@ -6,14 +6,14 @@
 //!
 //! Other processes may change the same overlay meanwhile. So before anything is written to the lower tree, the marks record what is about
 //! to be left there ([`Intent`]). If a path changes in the overlay after that, and the lower tree has it as the apply left it, then the
-//! change is based on that content and is no conflict. Intents are stored in the upper tree, so this also holds after a crash or a lost
+//! change is based on that content and is not a conflict. Intents are stored in the upper tree, so this also holds after a crash or a lost
 //! answer.
 
+use super::OverlayBackend;
 use super::difference::{OverlayDifference, OverlayDifferenceKind};
 use super::marks::Intent;
 use super::merge::absent;
 use super::tidy::{Claim, Plan};
-use super::{OverlayBackend, pause};
 use crate::backend::Backend;
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -21,8 +21,9 @@ use serde::Serialize;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
-use treehold_core::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, ReviewPurpose, WriteMode};
+use treehold_core::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, ReviewPurpose, StatOptions, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
 /// The most bytes of content per call to a lower tree whose batches are not atomic.
@@ -157,7 +158,8 @@ impl OverlayBackend {
     pub async fn apply_changes(&self, options: &OverlayApplyOptions) -> Result<OverlayApplied> {
         let _turn = self.turn.lock().await;
         let mut all = OverlayApplied::default();
-        for attempt in 0..=OVERTAKEN_MAX {
+        let mut races = LostRaces::at_most(OVERTAKEN_MAX);
+        loop {
             let (applied, is_overtaken) = self.apply_once(options).await?;
             let has_settled = !all.applied.is_empty() || !all.dropped.is_empty();
             if has_settled && !applied.conflicts.is_empty() {
@@ -173,10 +175,9 @@ impl OverlayBackend {
             all.dropped.sort_by(|a, b| a.path.cmp(&b.path));
             all.conflicts = applied.conflicts;
             all.failure = applied.failure;
-            if !is_overtaken {
+            if !is_overtaken || !races.lost().await {
                 break;
             }
-            pause(attempt).await;
         }
         Ok(all)
     }
@@ -250,8 +251,9 @@ impl OverlayBackend {
             let intent = match &difference.after {
                 None => Intent::Nothing,
                 Some(after) if after.is_directory() => Intent::Directory,
-                Some(after) => match self.read_upper(&difference.path, &ReadOptions::new().with_bytes_max(u64::MAX)).await? {
-                    Some(read) if Some(read.version) == after.version => Intent::File(*blake3::hash(&read.content).as_bytes()),
+                Some(after) => match self.read_upper(&difference.path, &ReadOptions::new().with_bytes_max(u64::MAX)).await {
+                    Ok(Some(read)) if Some(read.version) == after.version => Intent::File(*blake3::hash(&read.content).as_bytes()),
+                    Err(error) if error.kind() != ErrorKind::IsDirectory => return Err(error),
                     _ => return Ok(Some(Halt::overtaken(&difference.path))),
                 },
             };
@@ -270,7 +272,7 @@ impl OverlayBackend {
     async fn empty(&self, begun: Vec<VfsPathBuf>, dropped: &[OverlayDifference]) -> Result<()> {
         let mut halfway = Vec::new();
         for path in begun {
-            if absent(self.lower.stat(&path).await)?.is_none() {
+            if absent(self.lower.stat(&path, &StatOptions::new()).await)?.is_none() {
                 halfway.push(path);
             }
         }
@@ -336,8 +338,8 @@ impl OverlayBackend {
                     let after = differences[of].after.as_ref().and_then(|after| after.version);
                     match self.read_upper(path, &ReadOptions::new().with_bytes_max(u64::MAX)).await {
                         Ok(Some(read)) if Some(read.version) == after => *content = read.content,
-                        Ok(_) => return Some(Halt::overtaken(path)),
-                        Err(error) => return Some(Halt::new(path, &error)),
+                        Err(error) if error.kind() != ErrorKind::IsDirectory => return Some(Halt::new(path, &error)),
+                        _ => return Some(Halt::overtaken(path)),
                     }
                     size_bytes += content.len();
                 }

@@ -8,12 +8,13 @@ use super::marks::{Base, Intent, MARKS, Mark, TREE, base_of, mark_path, tree_pat
 use super::merge::{Pages, about, absent, of_upper};
 use super::settle::is_at_or_beneath;
 use super::transaction::{lost_turn, take_turn};
-use super::{ATTEMPTS_MAX, OverlayBackend, pause};
+use super::{OverlayBackend, overtaken};
 use crate::backend::{Backend, BackendExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{ApplyOptions, Change, Entry, ReadOptions, ReviewPurpose, WriteMode};
+use treehold_core::ops::{ApplyOptions, Change, Entry, ReadOptions, ReviewPurpose, StatOptions, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::work;
 
@@ -70,7 +71,7 @@ impl OverlayBackend {
     /// Drops the overlay's content at and beneath paths, atomically.
     pub(super) async fn drop_each(&self, paths: &[&VfsPath]) -> Result<()> {
         if let Some(root) = paths.iter().find(|path| path.is_root()) {
-            return Err(Error::invalid_argument("`/` is all of the overlay; name no path to discard all").at(root));
+            return Err(Error::invalid_argument("`/` is the whole overlay; name no path to discard everything").at(root));
         }
         let mut uppermost: Vec<&VfsPath> = Vec::with_capacity(paths.len());
         // Paths beneath a path follow it directly.
@@ -87,7 +88,7 @@ impl OverlayBackend {
         let mut changes = Vec::new();
         for place in [TREE, MARKS] {
             let place = VfsPathBuf::parse(place)?;
-            if absent(self.upper.stat(&place).await).map_err(|error| about(VfsPath::ROOT, error))?.is_some() {
+            if absent(self.upper.stat(&place, &StatOptions::new()).await).map_err(|error| about(VfsPath::ROOT, error))?.is_some() {
                 changes.push(Change::Delete { path: place, recursive: true, expect: None });
             }
         }
@@ -114,12 +115,12 @@ impl OverlayBackend {
         let mut changed: BTreeSet<VfsPathBuf> = BTreeSet::new();
         for (index, Claim { difference, intents }) in claims.iter().enumerate() {
             let path = &difference.path;
-            let upper = absent(self.tree.stat(path).await)?.map(of_upper);
+            let upper = absent(self.tree.stat(path, &StatOptions::new()).await)?.map(of_upper);
             let as_seen = |entry: &Option<Entry>| entry.as_ref().map(|entry| (entry.is_directory(), entry.version));
             if as_seen(&upper) != as_seen(&difference.after) {
                 return Err(Error::conflict(path, None));
             }
-            // A directory is recognised by what lies in it.
+            // A directory is recognised by its entries.
             let holds_another = || claims.get(index + 1).is_some_and(|next| next.difference.path.starts_with(path));
             let is_new_directory = difference.before.is_none() && upper.as_ref().is_some_and(Entry::is_directory);
             if is_new_directory && !marks.contains_key(path) && holds_another() {
@@ -171,7 +172,7 @@ impl OverlayBackend {
                 changes.push(Change::Delete { path: mark_path(at), recursive: false, expect: None });
             }
             if look.beneath_a_file {
-                let message = format!("`{path}` lies beneath what the overlay made a file; discard that");
+                let message = format!("`{path}` lies beneath a path that the overlay made a file; discard that path");
                 return Err(Error::invalid_argument(message).at(path));
             }
             if look.hidden_above {
@@ -183,7 +184,7 @@ impl OverlayBackend {
 
     /// Copies the lower tree's content at a path into the upper tree, because a replaced directory above hides it.
     async fn restore(&self, path: &VfsPath, changes: &mut Vec<Change>) -> Result<()> {
-        let Some(entry) = absent(self.lower.stat(path).await)? else { return Ok(()) };
+        let Some(entry) = absent(self.lower.stat(path, &StatOptions::new()).await)? else { return Ok(()) };
         let mut entries = vec![entry];
         if entries[0].is_directory() {
             entries.extend(self.lower.tree(path.as_str(), usize::MAX, usize::MAX - 1).await?.entries);
@@ -276,16 +277,17 @@ impl OverlayBackend {
 
     /// Returns the change that rebases the mark of a file that equals the lower tree's.
     async fn rebased(&self, path: &VfsPath, mark: Option<&Mark>) -> Result<Option<Change>> {
-        let Some(lower) = absent(self.lower.stat(path).await)? else { return Ok(None) };
+        let Some(lower) = absent(self.lower.stat(path, &StatOptions::new()).await)? else { return Ok(None) };
         let mut mark = Mark { base: Some(base_of(&lower)), ..mark.cloned().unwrap_or_default() };
         mark.intents.remove("");
         let content = mark.to_bytes(path).into();
         Ok(Some(Change::Write { path: mark_path(path), content, mode: WriteMode::Overwrite }))
     }
 
-    /// Plans a change of the upper tree and commits it, again while other writers get ahead.
+    /// Plans a change of the upper tree and commits it. Repeats this while other writers get ahead.
     pub(super) async fn change_upper(&self, plan: Plan<'_>) -> Result<()> {
-        for attempt in 0..ATTEMPTS_MAX {
+        let mut races = LostRaces::new();
+        loop {
             let turn = self.turn_version().await?;
             let planned = match plan {
                 Plan::Clear => self.cleared().await,
@@ -297,18 +299,26 @@ impl OverlayBackend {
             let changes = match planned {
                 Ok(changes) if changes.is_empty() => return Ok(()),
                 Ok(changes) => changes,
-                Err(_) if self.turn_version().await? != turn => continue,
+                Err(_) if self.turn_version().await? != turn => {
+                    if !races.lost().await {
+                        break;
+                    }
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let batch: Vec<Change> = std::iter::once(take_turn(turn)).chain(changes).collect();
             match self.upper.apply(&batch, &ApplyOptions::new()).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.change() == Some(0) && lost_turn(&error) => pause(attempt).await,
+                Err(error) if error.change() == Some(0) && lost_turn(&error) => {
+                    if !races.lost().await {
+                        break;
+                    }
+                }
                 Err(error) => return Err(about(VfsPath::ROOT, error)),
             }
         }
-        let message = format!("others changed the same overlay {ATTEMPTS_MAX} times meanwhile; try again");
-        Err(Error::new(ErrorKind::Unavailable, message).without_effect())
+        Err(Error::new(ErrorKind::Unavailable, overtaken(&races)).without_effect())
     }
 
     /// Reads all marks, by path.

@@ -14,9 +14,10 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{ApplyOptions, Change, Entry, EntryKind, Failure, ReadOptions, Version, WriteMode};
+use treehold_core::ops::{ApplyOptions, Change, Entry, EntryKind, Extensions, Failure, ReadOptions, StatOptions, Version, WriteMode};
 use treehold_core::path::{InvalidPath, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
 use treehold_core::work::Pace;
+use treehold_store::Outbox;
 
 /// The most bytes of content that one rename or copy of a directory holds in memory.
 const SUBTREE_BYTES_MAX: u64 = 1 << 30;
@@ -113,9 +114,9 @@ impl<'b> OverlayTransaction<'b> {
 
     /// Commits the batch if the turn still has this version. Returns the version of each put of a file, or `None` if another batch took the
     /// turn.
-    pub(super) async fn commit(mut self, turn: Option<Version>) -> Result<Option<Vec<Version>>> {
+    pub(super) async fn commit(mut self, turn: Option<Version>, extensions: &Extensions) -> Result<Option<Vec<Version>>> {
         self.write_marks();
-        if self.writes.is_empty() {
+        if self.writes.is_empty() && Outbox::of(extensions).is_empty() {
             return Ok(Some(Vec::new()));
         }
         let mut batch = Vec::with_capacity(self.writes.len() + 1);
@@ -127,7 +128,9 @@ impl<'b> OverlayTransaction<'b> {
                 return Err(error.in_batch(*owner, 0));
             }
         }
-        match self.overlay.upper.apply(&batch, &ApplyOptions::new()).await {
+        let mut options = ApplyOptions::new();
+        options.extensions = extensions.clone();
+        match self.overlay.upper.apply(&batch, &options).await {
             Ok(results) => {
                 let version = |put: &usize| results.get(put + 1).and_then(|changed| changed.version).map(upper_version);
                 let versions: Option<Vec<Version>> = self.puts.iter().map(version).collect();
@@ -179,7 +182,7 @@ impl<'b> OverlayTransaction<'b> {
     async fn refuse_links(&self, path: &VfsPath, look: &Look) -> Result<()> {
         let is_link = |entry: &Entry| matches!(entry.kind, EntryKind::Symlink | EntryKind::Other);
         for above in path.ancestors().filter(|above| !above.is_root()) {
-            if let Some(entry) = absent(self.overlay.lower.stat(above).await)?
+            if let Some(entry) = absent(self.overlay.lower.stat(above, &StatOptions::new()).await)?
                 && is_link(&entry)
             {
                 return Err(link(above));
@@ -456,7 +459,7 @@ impl TreeTransaction for OverlayTransaction<'_> {
             }
             let times = Times { created_at: entry.created_at, modified_at: entry.modified_at.filter(|_| !entry.is_directory()) };
             let Some(rest) = left.checked_sub(entry.size_bytes) else {
-                let message = format!("`{directory}` holds over {SUBTREE_BYTES_MAX} bytes; move or copy what lies in it bit by bit");
+                let message = format!("`{directory}` holds over {SUBTREE_BYTES_MAX} bytes; move or copy its contents in parts");
                 return Err(Error::new(ErrorKind::TooLarge, message).at(directory));
             };
             left = rest;
@@ -601,6 +604,6 @@ fn outward(error: Error, path: Option<&VfsPath>) -> Error {
 }
 
 fn link(path: &VfsPath) -> Error {
-    let message = format!("`{path}` is a link or no regular file of the lower tree; change what it leads to by its own path");
+    let message = format!("`{path}` is a link or special file of the lower tree; change its target by the target's own path");
     Error::unsupported(message).at(path)
 }

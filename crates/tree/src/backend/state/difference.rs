@@ -223,8 +223,7 @@ mod tests {
     use treehold_core::ops::Version;
     use treehold_core::path::VfsPath;
 
-    /// Regression: two forks of a thread count versions from the same number, and equal versions were taken for equal
-    /// content.
+    /// Regression: two forks of a thread count versions from the same number, and equal versions were mistaken for equal content.
     #[tokio::test]
     async fn forks_with_equal_versions_and_different_contents_differ() {
         let of = |content: &'static str| {
@@ -232,7 +231,7 @@ mod tests {
             let path = VfsPath::parse("/a").expect("a legal path").into_owned();
             StateSnapshot::from_nodes([(path, node)], Version::new(7)).expect("one file")
         };
-        let differences = |other| async move { of("one").differences(&of(other), None, 10).await.expect("in memory").len() };
+        let differences = |other| async move { of("one").differences(&of(other), None, 10).await.expect("it is in memory").len() };
         assert_eq!((differences("two").await, differences("longer").await, differences("one").await), (1, 1, 0));
     }
 }

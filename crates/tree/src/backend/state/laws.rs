@@ -52,7 +52,7 @@ fn acts() -> impl Strategy<Value = Act> {
 fn apply(tree: &mut Tree, model: &mut Model, act: &Act, version: &mut u64) {
     let mut put = |tree: &mut Tree, model: &mut Model, path: &VfsPath| {
         *version += 1;
-        tree.insert(path, node(*version)).expect("in memory");
+        tree.insert(path, node(*version)).expect("it is in memory");
         model.insert(path.to_owned(), *version);
     };
     match act {
@@ -63,11 +63,11 @@ fn apply(tree: &mut Tree, model: &mut Model, act: &Act, version: &mut u64) {
             }
         }
         Act::Remove(path) => {
-            tree.remove(path).expect("in memory");
+            tree.remove(path).expect("it is in memory");
             model.remove(path);
         }
         Act::RemoveBeneath(path) => {
-            tree.remove_beneath(path).expect("in memory");
+            tree.remove_beneath(path).expect("it is in memory");
             model.retain(|other, _| other == path || !other.starts_with(path));
         }
     }
@@ -75,7 +75,7 @@ fn apply(tree: &mut Tree, model: &mut Model, act: &Act, version: &mut u64) {
 
 /// Checks the invariants of a page; returns its height.
 fn check_page(link: &Arc<Link>, is_root: bool) -> usize {
-    match link.loaded().expect("in memory") {
+    match link.loaded().expect("it is in memory") {
         Page::Leaf(rows) => {
             assert!(is_root || !rows.is_empty());
             assert!(rows.len() <= super::page::ROWS_MAX);
@@ -88,7 +88,7 @@ fn check_page(link: &Arc<Link>, is_root: bool) -> usize {
             let heights: Vec<usize> = children.iter().map(|child| check_page(&child.link, false)).collect();
             assert!(heights.iter().all(|height| *height == heights[0]), "{heights:?}");
             for (at, child) in children.iter().enumerate() {
-                assert_eq!(child.totals, child.link.loaded().expect("in memory").totals());
+                assert_eq!(child.totals, child.link.loaded().expect("it is in memory").totals());
                 let rows = rows(Cursor::new(&child.link));
                 assert!(*child.first <= *rows[0].path);
                 assert!(children.get(at + 1).is_none_or(|next| *rows[rows.len() - 1].path < *next.first));
@@ -99,7 +99,7 @@ fn check_page(link: &Arc<Link>, is_root: bool) -> usize {
 }
 
 fn rows(mut cursor: Cursor<'_>) -> Vec<Row> {
-    std::iter::from_fn(|| cursor.next().expect("in memory").cloned()).collect()
+    std::iter::from_fn(|| cursor.next().expect("it is in memory").cloned()).collect()
 }
 
 fn totals(model: &Model, directory: &VfsPath) -> Totals {
@@ -114,23 +114,23 @@ fn check(tree: &Tree, model: &Model, probes: &[VfsPathBuf]) {
     };
     let all: Vec<(VfsPathBuf, u64)> = model.iter().map(|(path, version)| (path.clone(), *version)).collect();
     assert_eq!(versions(rows(Cursor::new(tree.root()))), all);
-    assert_eq!(tree.totals(VfsPath::ROOT).expect("in memory"), totals(model, VfsPath::ROOT));
+    assert_eq!(tree.totals(VfsPath::ROOT).expect("it is in memory"), totals(model, VfsPath::ROOT));
     for probe in probes {
-        let found = tree.get(probe).expect("in memory").map(|node| node.version().expect("a file").number());
+        let found = tree.get(probe).expect("it is in memory").map(|node| node.version().expect("a file").number());
         assert_eq!(found, model.get(probe).copied(), "{probe}");
-        assert_eq!(tree.totals(probe).expect("in memory"), totals(model, probe), "{probe}");
+        assert_eq!(tree.totals(probe).expect("it is in memory"), totals(model, probe), "{probe}");
         let from: Vec<_> = all.iter().filter(|(path, _)| path >= probe).cloned().collect();
         assert_eq!(versions(rows(tree.from(probe))), from, "{probe}");
         let behind: Vec<_> = all.iter().filter(|(path, _)| path > probe && !path.starts_with(probe)).cloned().collect();
         assert_eq!(versions(rows(tree.behind(probe))), behind, "{probe}");
         let mut skipping = tree.from(probe);
-        if let Some(row) = skipping.next().expect("in memory") {
-            skipping.skip_beneath(&row.path).expect("in memory");
+        if let Some(row) = skipping.next().expect("it is in memory") {
+            skipping.skip_beneath(&row.path).expect("it is in memory");
             let behind: Vec<_> = all.iter().filter(|(path, _)| **path > *row.path && !path.starts_with(&row.path)).cloned().collect();
             assert_eq!(versions(rows(skipping)), behind, "{probe}");
         }
-        let mut beneath = tree.beneath(probe).expect("in memory");
-        let met: Vec<Row> = std::iter::from_fn(|| beneath.next().expect("in memory").cloned()).collect();
+        let mut beneath = tree.beneath(probe).expect("it is in memory");
+        let met: Vec<Row> = std::iter::from_fn(|| beneath.next().expect("it is in memory").cloned()).collect();
         let expected: Vec<_> = all.iter().filter(|(path, _)| path > probe && path.starts_with(probe)).cloned().collect();
         assert_eq!(versions(met), expected, "{probe}");
     }
@@ -161,7 +161,7 @@ proptest! {
         check(&tree, &model, &probes);
         check(&older, &older_model, &probes);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be started");
-        let met = runtime.block_on(differences(&older, &tree, None, usize::MAX)).expect("in memory");
+        let met = runtime.block_on(differences(&older, &tree, None, usize::MAX)).expect("it is in memory");
         let number = |node: Option<&Arc<StateNode>>| node.map(|node| node.version().expect("a file").number());
         let met: Vec<_> = met.iter().map(|met: &StateDifference| (met.path().to_owned(), number(met.older()), number(met.newer()))).collect();
         prop_assert_eq!(met, model_differences(&older_model, &model));
@@ -181,9 +181,9 @@ fn removing_a_directory_keeps_the_rows_after_it() {
                 .collect();
             for index in 0..all.len() {
                 // A prime that does not divide any of the counts, so that each path occurs once.
-                tree.insert(&all[index * 7_919 % all.len()], node(1)).expect("in memory");
+                tree.insert(&all[index * 7_919 % all.len()], node(1)).expect("it is in memory");
             }
-            tree.remove_beneath(&path("/m")).expect("in memory");
+            tree.remove_beneath(&path("/m")).expect("it is in memory");
             assert_eq!(rows(Cursor::new(tree.root())).len(), 30, "{count} {ends}");
             check_page(tree.root(), true);
         }
@@ -195,16 +195,16 @@ fn removing_a_directory_keeps_the_rows_after_it() {
 fn change_copies_only_the_pages_on_its_path() {
     fn pages(link: &Arc<Link>, into: &mut Vec<*const Link>) {
         into.push(Arc::as_ptr(link));
-        if let Page::Inner(children) = link.loaded().expect("in memory") {
+        if let Page::Inner(children) = link.loaded().expect("it is in memory") {
             children.iter().for_each(|child| pages(&child.link, into));
         }
     }
     let mut tree = Tree::default();
     for index in 0..20_000_u64 {
-        tree.insert(&path(&format!("/d{}/f{index}", index % 50)), node(index + 1)).expect("in memory");
+        tree.insert(&path(&format!("/d{}/f{index}", index % 50)), node(index + 1)).expect("it is in memory");
     }
     let before = tree.clone();
-    tree.insert(&path("/d7/f7"), node(30_000)).expect("in memory");
+    tree.insert(&path("/d7/f7"), node(30_000)).expect("it is in memory");
     let (mut old, mut new) = (Vec::new(), Vec::new());
     pages(before.root(), &mut old);
     pages(tree.root(), &mut new);

@@ -38,29 +38,31 @@ pub(crate) trait PageSource: Send + Sync + fmt::Debug {
     async fn body_part(&self, hash: &[u8; 32], size_bytes: u64, range: Range<u64>) -> Result<Bytes>;
 }
 
-/// Loads what a miss names.
-pub(super) async fn load(source: Option<&Arc<dyn PageSource>>, miss: Miss) -> Result<()> {
+/// Loads what a miss names. Returns about how many bytes of memory that took.
+pub(super) async fn load(source: Option<&Arc<dyn PageSource>>, miss: Miss) -> Result<u64> {
     match miss {
         Miss::Page(link) => load_pages(source, &[link]).await,
         Miss::Body(node) => {
-            let content = bodies(source, std::slice::from_ref(&node)).await?.pop();
-            content.into_iter().for_each(|content| node.load(content));
-            Ok(())
+            let content = bodies(source, std::slice::from_ref(&node)).await?.pop().unwrap_or_default();
+            let size_bytes = content.len() as u64;
+            node.load(content);
+            Ok(size_bytes)
         }
     }
 }
 
-/// Loads pages, except those already in memory.
-pub(super) async fn load_pages(source: Option<&Arc<dyn PageSource>>, links: &[Arc<Link>]) -> Result<()> {
+/// Loads pages, except those already in memory. Returns about how many bytes of memory they take.
+pub(super) async fn load_pages(source: Option<&Arc<dyn PageSource>>, links: &[Arc<Link>]) -> Result<u64> {
     let missing: Vec<(&Arc<Link>, PageId)> =
         links.iter().filter(|link| link.loaded().is_none()).filter_map(|link| Some((link, link.id()?))).collect();
     if missing.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let ids: Vec<PageId> = missing.iter().map(|(_, id)| *id).collect();
     let pages = source.ok_or_else(no_source)?.pages(&ids).await?;
+    let size_bytes = pages.iter().map(Page::memory_bytes).sum();
     missing.iter().zip(pages).for_each(|((link, _), page)| link.load(page));
-    Ok(())
+    Ok(size_bytes)
 }
 
 /// Returns the contents of files, without keeping newly loaded ones in memory.

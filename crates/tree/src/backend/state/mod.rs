@@ -24,6 +24,7 @@ pub use node::StateNode;
 pub use snapshot::StateSnapshot;
 
 use self::tree::Tree;
+use crate::forward_backend;
 pub(crate) use graft::Graft;
 pub(crate) use lineage::Holder;
 pub(crate) use load::PageSource;
@@ -38,18 +39,14 @@ use parking_lot::RwLock;
 use std::fmt;
 use treehold_core::clock::Clock;
 use treehold_core::error::Result;
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
-};
+use treehold_core::ops::{ApplyOptions, Capabilities, Change, Changed, OpKind, Review, SearchOptions, SearchResult, Sight, Version};
 use treehold_core::path::VfsPath;
 use treehold_store::whole_microseconds;
 
 /// A tree in memory, kept by checkpoints.
 ///
-/// Bodies are shared, so reads copy nothing. Versions follow the clock: a new backend's first version exceeds the
-/// microseconds since 1970 at its start. So after a crash, a restored tree never reissues a version that the lost part
-/// of its life gave to other content.
+/// Bodies are shared, so reads copy nothing. Versions follow the clock: a new backend's first version exceeds the microseconds since 1970
+/// at its start. So after a crash, a restored tree never reissues a version that other content had before the crash.
 ///
 /// Cost: a lookup is logarithmic in the number of files, a listing linear in the children, a change linear in the
 /// content plus one lookup. A recursive delete counts its entries without a walk. An idle file takes its content plus
@@ -102,6 +99,12 @@ impl StateBackend {
         Version::new(self.live.read().tree.version())
     }
 
+    /// Returns about how many bytes of memory the pages and contents of a saved tree take that were loaded since the backend was
+    /// made or restored.
+    pub fn loaded_bytes(&self) -> u64 {
+        self.live.read().tree.lineage().loaded_bytes()
+    }
+
     /// Restores the tree to a snapshot. Versions issued since are not reused.
     ///
     /// Cost: O(1).
@@ -112,6 +115,39 @@ impl StateBackend {
     /// Blocks changes until the guard is dropped; reads continue.
     pub async fn pause(&self) -> Paused<'_> {
         Paused { backend: self, _turn: self.turn.lock().await }
+    }
+
+    /// Applies changes like [`Backend::apply`]. Calls `publish` with the results and the version of the new tree just before readers see it:
+    /// every snapshot with at least this version was taken after the call.
+    ///
+    /// # Errors
+    /// Those of [`Backend::apply`]; `publish` is not called then.
+    pub async fn apply_then(&self, changes: &[Change], publish: impl FnOnce(&[Changed], Version) + Send) -> Result<Vec<Changed>> {
+        let _turn = self.turn.lock().await;
+        let Live { tree, issued } = self.live.read().clone();
+        loop {
+            let mut transaction = StateTransaction::new(tree.clone(), whole_microseconds(self.clock.now()), issued);
+            let done = flat::apply(&mut transaction, changes).await;
+            if let Some(miss) = transaction.take_missed() {
+                tree.load(miss).await?;
+                continue;
+            }
+            let done = done?;
+            let next = match transaction.finish() {
+                Some((changed, issued)) => {
+                    changed.check_entries(&tree).await.map_err(|error| error.at(changes[0].path()).during(OpKind::Apply))?;
+                    Some(Live { tree: changed, issued })
+                }
+                None => None,
+            };
+            let done = done.into_iter().map(|done| done.resolve(|put| StateTransaction::version_of_put(issued, put)));
+            let done: Vec<Changed> = done.collect();
+            publish(&done, Version::new(next.as_ref().map_or(tree.version(), |next| next.tree.version())));
+            if let Some(next) = next {
+                self.replace(next);
+            }
+            return Ok(done);
+        }
     }
 
     /// Replaces the tree. What only the old one held is freed after the lock is released.
@@ -159,48 +195,14 @@ impl Backend for StateBackend {
         Capabilities::new()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.snapshot().stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.snapshot().read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.snapshot().ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.snapshot().glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.snapshot().grep(path, options).await
-    }
+    forward_backend! { self => self.snapshot(); stat, read, ls, glob, grep }
 
     async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
         search_by_reading(self, path, options).await
     }
 
     async fn apply(&self, changes: &[Change], _options: &ApplyOptions) -> Result<Vec<Changed>> {
-        let _turn = self.turn.lock().await;
-        let Live { tree, issued } = self.live.read().clone();
-        loop {
-            let mut transaction = StateTransaction::new(tree.clone(), whole_microseconds(self.clock.now()), issued);
-            let done = flat::apply(&mut transaction, changes).await;
-            if let Some(miss) = transaction.take_missed() {
-                tree.load(miss).await?;
-                continue;
-            }
-            let done = done?;
-            if let Some((changed, issued)) = transaction.finish() {
-                changed.check_entries(&tree).await.map_err(|error| error.at(changes[0].path()).during(OpKind::Apply))?;
-                let tree = changed;
-                self.replace(Live { tree, issued });
-            }
-            return Ok(done.into_iter().map(|done| done.resolve(|put| StateTransaction::version_of_put(issued, put))).collect());
-        }
+        self.apply_then(changes, |_, _| {}).await
     }
 
     async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
@@ -217,6 +219,8 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
     use treehold_core::error::ErrorKind;
     use treehold_core::ops::{Edit, WriteMode};
+    use treehold_core::ops::{GlobOptions, GrepOptions, LsOptions, StatOptions};
+    use treehold_core::path::VfsPath;
     use treehold_core::path::VfsPathBuf;
 
     fn path(text: &str) -> VfsPathBuf {
@@ -280,12 +284,12 @@ mod tests {
         let error = tree.apply(&(0..100).map(make).collect::<Vec<_>>(), &ApplyOptions::new()).await.expect_err("too many");
         assert_eq!((error.kind(), error.applied()), (ErrorKind::TooLarge, 0));
         assert_eq!(names(&tree, "/").await, Vec::<String>::new());
-        tree.apply(&[make(1)], &ApplyOptions::new()).await.expect("one is fine");
+        tree.apply(&[make(1)], &ApplyOptions::new()).await.expect("a single change fits");
     }
 
-    /// A few dozen copies of what those before them made asked for more than any memory holds.
+    /// Regression: a few dozen copies, each including the earlier ones, could exceed any memory.
     #[tokio::test]
-    async fn copies_of_copies_are_refused_whole_beyond_a_bound() {
+    async fn batch_of_nested_copies_beyond_the_bound_changes_nothing() {
         let tree = StateBackend::new();
         let write = |number: usize| Change::Write { path: path(&format!("/d/{number}")), content: "x".into(), mode: WriteMode::Overwrite };
         tree.apply(&(0..10_000).map(write).collect::<Vec<_>>(), &ApplyOptions::new()).await.expect("written");
@@ -302,9 +306,9 @@ mod tests {
         assert_eq!(names(&tree, "/").await, ["d"]);
     }
 
-    /// Batches one after the other made as many directories as anybody liked.
+    /// Regression: successive batches could create any number of directories.
     #[tokio::test]
-    async fn a_tree_takes_no_more_entries_than_its_bound_over_all_batches() {
+    async fn tree_never_exceeds_its_entry_limit() {
         let tree = StateBackend::new();
         let make = |number: usize| Change::CreateDir { path: path(&format!("/d/{number}")) };
         tree.apply(&(0..50_000).map(make).collect::<Vec<_>>(), &ApplyOptions::new()).await.expect("made");
@@ -314,11 +318,11 @@ mod tests {
                 Ok(_) => copies += 1,
                 Err(error) => break error,
             }
-            assert!(copies < 20, "nothing bounds the tree");
+            assert!(copies < 20, "the tree grows without bound");
         };
         assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
         tree.create_dir("/more").await.expect("there is room for one");
-        tree.delete_all("/d").await.expect("what makes it smaller is allowed");
+        tree.delete_all("/d").await.expect("a change that shrinks the tree is allowed");
     }
 
     #[tokio::test]
@@ -336,7 +340,7 @@ mod tests {
         assert_eq!((tree.read_text("/a").await.expect("a file").as_str(), tree.version()), ("old", before));
         let results = tree.apply(&batch[..2], &ApplyOptions::new()).await.expect("both succeed");
         assert_eq!(tree.read_text("/a").await.expect("a file"), "newer");
-        assert_eq!(tree.stat(&path("/a")).await.expect("a file").version, results[1].version);
+        assert_eq!(tree.stat(&path("/a"), &StatOptions::new()).await.expect("a file").version, results[1].version);
         assert_ne!(results[0].version, results[1].version);
     }
 
@@ -368,11 +372,11 @@ mod tests {
         tree.write("/d/a", "two").await.expect("written");
         micros.fetch_add(5, Ordering::Relaxed);
         tree.rename("/d/a", "/d/b").await.expect("moved");
-        let entry = tree.stat(&path("/d/b")).await.expect("a file");
+        let entry = tree.stat(&path("/d/b"), &StatOptions::new()).await.expect("a file");
         let times = [entry.created_at, entry.modified_at].map(|time| time.expect("known").as_microsecond());
         assert_eq!(times, [1_000_000, 1_000_005]);
         tree.copy("/d/b", "/d/c").await.expect("copied");
-        let entry = tree.stat(&path("/d/c")).await.expect("a file");
+        let entry = tree.stat(&path("/d/c"), &StatOptions::new()).await.expect("a file");
         assert_eq!(entry.created_at.expect("known").as_microsecond(), 1_000_010);
     }
 
@@ -387,7 +391,7 @@ mod tests {
         tree.delete("/d4/f4").await.expect("deleted");
         tree.write("/new/file", "").await.expect("written");
         let after = tree.snapshot();
-        let changes = after.differences(&before, None, 100).await.expect("in memory");
+        let changes = after.differences(&before, None, 100).await.expect("it is in memory");
         let changes: Vec<String> = changes
             .iter()
             .map(|difference| match difference {
@@ -397,16 +401,16 @@ mod tests {
             })
             .collect();
         assert_eq!(changes, ["~/d3/f3", "-/d4/f4", "+/new", "+/new/file"]);
-        assert_eq!(before.read_text("/d3/f3").await.expect("as it was"), "3");
+        assert_eq!(before.read_text("/d3/f3").await.expect("the state is unchanged"), "3");
         assert_eq!(before.write("/x", "").await.expect_err("it is immutable").kind(), ErrorKind::ReadOnly);
-        let nodes = after.nodes(None, usize::MAX).await.expect("in memory");
+        let nodes = after.nodes(None, usize::MAX).await.expect("it is in memory");
         let size_bytes = nodes.iter().map(|(_, node)| node.size_bytes()).sum::<u64>();
-        let totals = after.totals().await.expect("in memory");
+        let totals = after.totals().await.expect("it is in memory");
         assert_eq!(totals, (nodes.len() as u64, size_bytes));
         let read_back = nodes.into_iter().map(|(path, node)| (path, (*node).clone()));
         let read_back = StateSnapshot::from_nodes(read_back, after.version()).expect("a whole tree");
-        assert_eq!(read_back.differences(&after, None, 9).await.expect("in memory"), []);
-        assert_eq!(read_back.totals().await.expect("in memory"), totals);
+        assert_eq!(read_back.differences(&after, None, 9).await.expect("it is in memory"), []);
+        assert_eq!(read_back.totals().await.expect("it is in memory"), totals);
     }
 
     #[tokio::test]
@@ -430,12 +434,12 @@ mod tests {
                 })
                 .collect()
         };
-        let forth = after.differences(&before, None, 100).await.expect("in memory");
-        let back = before.differences(&after, None, 100).await.expect("in memory");
+        let forth = after.differences(&before, None, 100).await.expect("it is in memory");
+        let back = before.differences(&after, None, 100).await.expect("it is in memory");
         assert_eq!(shown(forth.clone()), ["~/d/x true false", "-/d/x/y", "~/f false true", "+/f/g/", "+/f/g/h"]);
         assert_eq!(shown(back), ["~/d/x false true", "+/d/x/y", "~/f true false", "-/f/g", "-/f/g/h"]);
-        assert_eq!(after.differences(&after, None, 100).await.expect("in memory"), []);
-        let behind = after.differences(&before, Some(forth[1].path()), 2).await.expect("in memory");
+        assert_eq!(after.differences(&after, None, 100).await.expect("it is in memory"), []);
+        let behind = after.differences(&before, Some(forth[1].path()), 2).await.expect("it is in memory");
         assert_eq!(behind, forth[2..4]);
     }
 
@@ -449,10 +453,10 @@ mod tests {
             let before = tree.snapshot();
             tree.append(&deepest, "s").await.expect("appended");
             let after = tree.snapshot();
-            assert_eq!(after.totals().await.expect("in memory").0, 2_048);
-            assert_eq!(after.nodes(None, usize::MAX).await.expect("in memory").len(), 2_048);
-            assert_eq!(after.differences(&before, None, usize::MAX).await.expect("in memory").len(), 1);
-            assert_eq!(after.differences(&StateSnapshot::new(), None, usize::MAX).await.expect("in memory").len(), 2_048);
+            assert_eq!(after.totals().await.expect("it is in memory").0, 2_048);
+            assert_eq!(after.nodes(None, usize::MAX).await.expect("it is in memory").len(), 2_048);
+            assert_eq!(after.differences(&before, None, usize::MAX).await.expect("it is in memory").len(), 1);
+            assert_eq!(after.differences(&StateSnapshot::new(), None, usize::MAX).await.expect("it is in memory").len(), 2_048);
             assert_eq!(tree.grep(VfsPath::ROOT, &GrepOptions::new("needles")).await.expect("searched").files.len(), 1);
             assert_eq!(tree.glob(VfsPath::ROOT, &GlobOptions::new("**")).await.expect("searched").entries.len(), 1);
             drop((before, after));

@@ -50,7 +50,7 @@ impl From<Timestamp> for Microseconds {
 
 impl From<Microseconds> for Timestamp {
     fn from(time: Microseconds) -> Self {
-        Self::from_microsecond(time.0).expect("it was made of a timestamp")
+        Self::from_microsecond(time.0).expect("the number came from a valid timestamp")
     }
 }
 

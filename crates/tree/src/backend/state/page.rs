@@ -20,8 +20,7 @@ pub(super) const ROWS_MAX: usize = 16;
 /// The most children of an inner page: about 600 bytes when saved.
 pub(super) const CHILDREN_MAX: usize = 24;
 
-/// The approximate size limit of a saved page with at least [`ITEMS_MIN`] items. Pages of deep paths so have fewer
-/// rows.
+/// The approximate size limit of a saved page with at least [`ITEMS_MIN`] items. So pages of deep paths have fewer rows.
 const PAGE_BYTES_MAX: usize = 1_400;
 
 /// Pages with fewer items are not split for their size in bytes.
@@ -161,6 +160,22 @@ impl Page {
             Self::Leaf(rows) => rows.iter().map(|row| row.node.totals()).sum(),
             Self::Inner(children) => children.iter().map(|child| child.totals).sum(),
         }
+    }
+
+    /// Returns about how many bytes of memory the page takes, without what lies below it and without contents.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        const COUNTS: usize = 2 * size_of::<usize>();
+        let bytes: usize = match self {
+            Self::Leaf(rows) => {
+                let node = size_of::<Row>() + size_of::<StateNode>() + 2 * COUNTS;
+                rows.iter().map(|row| node + row.path.as_str().len()).sum()
+            }
+            Self::Inner(children) => {
+                let link = size_of::<Child>() + size_of::<Link>() + 2 * COUNTS;
+                children.iter().map(|child| link + child.first.as_str().len()).sum()
+            }
+        };
+        bytes as u64
     }
 
     fn is_empty(&self) -> bool {

@@ -2,14 +2,16 @@
 //!
 //! A search works on an immutable tree. Small trees are searched at once, large ones on a blocking thread, with the
 //! files on all cores. In a saved tree, the pages that the search meets are loaded, in growing numbers at a time. The
-//! contents that it selects are read in chunks and not kept in memory.
+//! contents that it selects are read in chunks and not kept in memory; large ones are read and searched part by part.
 
 use super::StateNode;
 use super::cursor::Cursor;
 use super::page::{Miss, Row};
 use super::tree::{PAGES_AHEAD, Tree};
-use crate::backend::flat::{Body, Stretch, Walk, in_background, search_chunk, workers};
+use crate::backend::flat::{Body, Stretch, Walk, search_chunk, search_parts};
+use crate::background::{in_background, workers};
 use bytes::Bytes;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use treehold_core::error::Result;
@@ -25,7 +27,7 @@ const ENTRIES_AT_ONCE: u64 = 1_024;
 /// The most bytes that are searched without a separate thread: some tenths of a millisecond.
 const BYTES_AT_ONCE: u64 = 1 << 20;
 
-/// What a look at one entry counts for, in bytes that are searched.
+/// The cost of visiting one entry, in searched bytes.
 const ENTRY_BYTES: usize = 512;
 
 /// The most pages loaded at once for a search.
@@ -68,6 +70,14 @@ pub(super) async fn grep(tree: &Tree, path: &VfsPath, options: &GrepOptions) -> 
     let matcher = GrepMatcher::compile(options)?;
     let walk = Walk::new(path, PathFilter::for_grep(path, options)?);
     if let Some(node) = tree.with(|tree| Ok(tree.get(path)?.filter(|node| !node.is_directory()).cloned())).await? {
+        let matcher = Arc::new(matcher);
+        if is_large(&node)
+            && let Some(outcome) = search_large(tree, &matcher, path, &node).await?
+        {
+            let mut collector = GrepCollector::new(options);
+            let _ = collector.push(path, outcome);
+            return Ok(collector.finish());
+        }
         let content = tree.contents(&[node]).await?.pop().unwrap_or_default();
         return grep_one(path, content, matcher, options).await;
     }
@@ -87,7 +97,7 @@ pub(super) async fn grep(tree: &Tree, path: &VfsPath, options: &GrepOptions) -> 
 }
 
 /// Searches one file, whatever its name.
-async fn grep_one(path: &VfsPath, content: Bytes, matcher: GrepMatcher, options: &GrepOptions) -> Result<GrepResult> {
+async fn grep_one(path: &VfsPath, content: Bytes, matcher: Arc<GrepMatcher>, options: &GrepOptions) -> Result<GrepResult> {
     let mut collector = GrepCollector::new(options);
     let owned = path.to_owned();
     let outcome = if content.len() as u64 <= BYTES_AT_ONCE {
@@ -97,6 +107,12 @@ async fn grep_one(path: &VfsPath, content: Bytes, matcher: GrepMatcher, options:
     };
     let _ = collector.push(path, outcome);
     Ok(collector.finish())
+}
+
+/// Searches a large file part by part. Returns `None` if [`search_parts`] cannot search it.
+async fn search_large(tree: &Tree, matcher: &Arc<GrepMatcher>, path: &VfsPath, node: &StateNode) -> Result<Option<FileOutcome>> {
+    let found = search_parts(matcher, path, node.size_bytes(), |range| tree.part(node, range)).await?;
+    Ok(found.map(FileOutcome::detached))
 }
 
 /// The miss that stopped a search, and the path that it had reached.
@@ -139,24 +155,49 @@ async fn grep_saved(tree: &Tree, path: &VfsPath, stretch: Stretch, matcher: Grep
     let matcher = Arc::new(matcher);
     let mut collector = GrepCollector::new(options);
     let mut chunk = Chunk { stretch, after: None, ahead: PAGES_AHEAD };
-    while let Some(files) = chunk.next(tree, path, options).await? {
-        let (paths, nodes): (Vec<VfsPathBuf>, Vec<Arc<StateNode>>) = files.into_iter().unzip();
-        let size_max_bytes = options.size_max_bytes.unwrap_or(u64::MAX);
-        let wanted: Vec<Arc<StateNode>> = nodes.iter().filter(|node| node.size_bytes() <= size_max_bytes).cloned().collect();
-        let mut contents = tree.contents(&wanted).await?.into_iter();
-        // Files that are too large are not read; the contents are in the order of the requests.
-        let mut body = |node: Arc<StateNode>| {
-            let content = if node.size_bytes() <= size_max_bytes { contents.next() } else { None };
-            content.map_or(Body::Decided(FileOutcome::TooLarge), Body::Read)
-        };
-        let files = paths.into_iter().zip(nodes).map(|(path, node)| (path, body(node))).collect();
-        let (returned, flow) = search_chunk(matcher.clone(), collector, files).await?;
+    while let Some(mut files) = chunk.next(tree, path, options).await? {
+        // A large file ends its chunk.
+        let large = files.pop_if(|(_, node)| is_large(node));
+        let (mut returned, mut flow) = search_files(tree, &matcher, collector, files).await?;
+        if let Some((path, node)) = large.filter(|_| flow.is_continue()) {
+            (returned, flow) = match search_large(tree, &matcher, &path, &node).await? {
+                Some(outcome) => {
+                    let flow = returned.push(path, outcome);
+                    (returned, flow)
+                }
+                None => search_files(tree, &matcher, returned, vec![(path, node)]).await?,
+            };
+        }
         collector = returned;
         if flow.is_break() {
             break;
         }
     }
     Ok(collector.finish())
+}
+
+/// Reads some files of a saved tree and searches them.
+async fn search_files(
+    tree: &Tree,
+    matcher: &Arc<GrepMatcher>,
+    collector: GrepCollector,
+    files: Vec<(VfsPathBuf, Arc<StateNode>)>,
+) -> Result<(GrepCollector, ControlFlow<()>)> {
+    let wanted: Vec<Arc<StateNode>> =
+        files.iter().map(|(_, node)| node).filter(|node| !matcher.is_too_large(node.size_bytes())).cloned().collect();
+    let mut contents = tree.contents(&wanted).await?.into_iter();
+    // Files that are too large are not read; the contents are in the order of the requests.
+    let mut body = |node: Arc<StateNode>| {
+        let content = if matcher.is_too_large(node.size_bytes()) { None } else { contents.next() };
+        content.map_or(Body::Decided(FileOutcome::TooLarge), Body::Read)
+    };
+    let files = files.into_iter().map(|(path, node)| (path, body(node))).collect();
+    search_chunk(matcher.clone(), collector, files).await
+}
+
+/// Returns whether a file is read part by part.
+fn is_large(node: &StateNode) -> bool {
+    node.size_bytes() >= CHUNK_BYTES && node.content().is_none()
 }
 
 /// Produces the files that a search selects, in chunks.
@@ -210,7 +251,7 @@ impl Gathered {
         let mut found = Found::new(tree, walk, stretch, stop);
         while self.files.len() < CHUNK_FILES && self.size_bytes < CHUNK_BYTES {
             let Some((path, node)) = found.next() else { return found.missed.take() };
-            // The file at which a miss occurred is met again.
+            // The file with the miss is visited again once its page is loaded.
             let last = self.files.last().map(|(last, _)| &**last).or(self.after.as_deref());
             if last != Some(path) {
                 self.size_bytes += node.size_bytes();
@@ -227,7 +268,7 @@ struct Found<'t> {
     walk: Walk,
     within: &'t VfsPath,
     cursor: Cursor<'t>,
-    /// The row whose decision waits for the miss.
+    /// The row to decide about again once the miss is loaded.
     reached: &'t VfsPath,
     missed: Option<Missed>,
     stop: &'t AtomicBool,

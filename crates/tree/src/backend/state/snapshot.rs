@@ -15,7 +15,7 @@ use std::sync::Arc;
 use treehold_core::error::{Error, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight, Version,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions, Version,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
@@ -177,7 +177,7 @@ impl StateSnapshot {
 fn corrupt(path: &VfsPath) -> Error {
     Error::new(
         treehold_core::error::ErrorKind::Corrupt,
-        format!("a saved tree holds `{path}` at an impossible place; run `treehold doctor`"),
+        format!("a saved tree holds `{path}` in an impossible position; run `treehold doctor`"),
     )
     .at(path)
 }
@@ -207,7 +207,7 @@ impl Backend for StateSnapshot {
         Capabilities::new().with_writable(false)
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, _options: &StatOptions) -> Result<Entry> {
         self.tree.with(|tree| tree.stat(path)).await
     }
 

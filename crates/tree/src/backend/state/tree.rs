@@ -9,6 +9,7 @@ use super::load::{self, PageSource};
 use super::page::{self, Link, Miss, Page, Row, Totals, beneath, child_of, only};
 use crate::backend::flat::beneath_a_file;
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::file::{PART_BYTES, part_bytes};
@@ -87,7 +88,8 @@ impl Tree {
 
     /// Loads what a miss names.
     pub(super) async fn load(&self, miss: Miss) -> Result<()> {
-        load::load(self.source.as_ref(), miss).await
+        self.lineage.add_loaded(load::load(self.source.as_ref(), miss).await?);
+        Ok(())
     }
 
     /// Loads what a miss names. If that is a page, loads up to `pages` pages in all, for the rows at or below `within`
@@ -99,12 +101,18 @@ impl Tree {
         if !links.iter().any(|link| link.is_same(&missed)) {
             links.push(missed);
         }
-        load::load_pages(self.source.as_ref(), &links).await
+        self.lineage.add_loaded(load::load_pages(self.source.as_ref(), &links).await?);
+        Ok(())
     }
 
     /// Returns the contents of nodes, without keeping newly loaded ones in memory.
     pub(crate) async fn contents(&self, nodes: &[Arc<StateNode>]) -> Result<Vec<Bytes>> {
         load::bodies(self.source.as_ref(), nodes).await
+    }
+
+    /// Returns a range of the content of a file that is not in memory, without keeping it.
+    pub(super) async fn part(&self, node: &StateNode, range: Range<u64>) -> Result<Bytes> {
+        load::part(self.source.as_ref(), node, range).await
     }
 
     /// Returns the node at a path; `None` for the root.
@@ -254,7 +262,7 @@ impl Tree {
                 ReadRange::Bytes { offset, limit } => {
                     let start = text::checked_offset(offset, node.size_bytes()).map_err(|error| error.at(path))?;
                     let end = start.saturating_add(limit.min(options.bytes_max)).min(node.size_bytes());
-                    let part = load::part(self.source.as_ref(), node, start..end).await.map_err(|error| error.at(path))?;
+                    let part = self.part(node, start..end).await.map_err(|error| error.at(path))?;
                     return Ok(file(node, part, None));
                 }
                 ReadRange::Lines { offset, limit } => {
@@ -274,7 +282,7 @@ impl Tree {
         let (mut at, size_bytes) = (0, node.size_bytes());
         while at < size_bytes {
             let end = (at + part_bytes(size_bytes)).min(size_bytes);
-            cutter.push(&load::part(self.source.as_ref(), node, at..end).await?)?;
+            cutter.push(&self.part(node, at..end).await?)?;
             at = end;
         }
         cutter.finish()

@@ -2,7 +2,7 @@
 //!
 //! A damaged row must neither hide the intact ones nor look absent, so it is reported among the failures of its page.
 
-use super::rows::Place;
+use crate::rows::RowKey;
 use treehold_core::error::{Error, ErrorRecord};
 use treehold_core::ops::{Entry, Failure};
 use treehold_core::path::VfsPath;
@@ -33,14 +33,14 @@ impl Found {
 
     /// Adds the entry of a row met in `directory`, or a failure if the row cannot be read.
     pub(super) fn push_row(&mut self, directory: &VfsPath, item: &Item) {
-        match Place::of(&item.key) {
+        match RowKey::of(&item.key) {
             Ok(place) => self.push(place, item),
             Err(error) => self.fail(error, directory),
         }
     }
 
     /// Adds the entry of a row whose path is known.
-    pub(super) fn push(&mut self, place: Place, item: &Item) {
+    pub(super) fn push(&mut self, place: RowKey, item: &Item) {
         let path = place.path.clone();
         match place.entry(item) {
             Ok(entry) => {

@@ -3,9 +3,10 @@
 //! The rows are searched in place, in one pass on all cores, without paging; only matches are copied. Selection, order and limits
 //! are the same as for a [`StoreWalk`](super::walk::StoreWalk) over pages.
 
-use super::rows::{KeyReader, after_directory, file_key};
 use super::search::{path_of, search_body};
-use crate::backend::flat::{Walk, in_background, workers};
+use crate::backend::flat::Walk;
+use crate::background::{in_background, workers};
+use crate::rows::{KeyReader, after_directory, file_key};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use treehold_core::error::Result;
@@ -13,7 +14,7 @@ use treehold_core::ops::{GrepOptions, GrepResult};
 use treehold_core::path::{self, PATH_BYTES_MAX, VfsPath, VfsPathBuf};
 use treehold_core::search::ignore::IGNORE_FILE_NAMES;
 use treehold_core::search::{FileOutcome, GrepCollector, GrepMatcher, Yield, parallel};
-use treehold_store::{LentRow, LentRows};
+use treehold_store::{RowsSnapshot, SnapshotRow};
 
 /// The most rows searched on the calling thread: some tenths of a millisecond.
 const ROWS_AT_ONCE: usize = 1_024;
@@ -23,7 +24,7 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// The part of a tree to search.
 pub(super) struct LentStretch {
-    pub(super) rows: Arc<dyn LentRows>,
+    pub(super) rows: Arc<dyn RowsSnapshot>,
     /// Decides which rows are selected. It already has the ignore files of all directories down to `from`.
     pub(super) walk: Walk,
     /// The directory where the walk begins.
@@ -49,7 +50,7 @@ impl LentStretch {
     fn is_small(&self) -> bool {
         let Some((start, end)) = &self.keys else { return true };
         let (mut rows, mut bytes) = (0, 0);
-        let has_few = |row: LentRow<'_>| {
+        let has_few = |row: SnapshotRow<'_>| {
             (rows, bytes) = (rows + 1, bytes + row.value().len());
             rows <= ROWS_AT_ONCE && bytes <= BYTES_AT_ONCE
         };
@@ -85,8 +86,8 @@ impl LentStretch {
 /// Iterates over the rows that a walk selects, in path order, with an error for each row that does not belong to the tree. Ends
 /// early when `stop` is set.
 struct Found<'r> {
-    first: Option<LentRow<'r>>,
-    ahead: Box<dyn Iterator<Item = LentRow<'r>> + Send + 'r>,
+    first: Option<SnapshotRow<'r>>,
+    ahead: Box<dyn Iterator<Item = SnapshotRow<'r>> + Send + 'r>,
     /// The exclusive end of the rows.
     end: Option<String>,
     reader: KeyReader,
@@ -98,17 +99,17 @@ struct Found<'r> {
 
 /// Decides which rows are selected.
 struct Rules<'r> {
-    rows: &'r dyn LentRows,
+    rows: &'r dyn RowsSnapshot,
     walk: Walk,
     /// The directories above the last row, deepest last. Their ignore files are loaded.
     open: Vec<VfsPathBuf>,
 }
 
 impl<'r> Found<'r> {
-    fn new(rows: &'r dyn LentRows, of: LentStretch, stop: &'r AtomicBool) -> Self {
+    fn new(rows: &'r dyn RowsSnapshot, of: LentStretch, stop: &'r AtomicBool) -> Self {
         let LentStretch { walk, from, first, keys, .. } = of;
         let open = from.ancestors().chain([&*from]).map(ToOwned::to_owned).collect();
-        let (ahead, end): (Box<dyn Iterator<Item = LentRow<'r>> + Send + 'r>, _) = match keys {
+        let (ahead, end): (Box<dyn Iterator<Item = SnapshotRow<'r>> + Send + 'r>, _) = match keys {
             Some((start, end)) => (rows.range(&start, end.as_deref()), end),
             None => (Box::new(std::iter::empty()), None),
         };
@@ -117,7 +118,7 @@ impl<'r> Found<'r> {
     }
 
     /// Returns the row if it is selected, or an error if it does not belong to the tree.
-    fn visit(&mut self, row: LentRow<'r>) -> Option<Result<LentRow<'r>>> {
+    fn visit(&mut self, row: SnapshotRow<'r>) -> Option<Result<SnapshotRow<'r>>> {
         let directories = self.reader.directories();
         let is_directory = match self.reader.read(row.key()) {
             Ok((_, is_directory)) => is_directory,
@@ -145,7 +146,7 @@ impl<'r> Found<'r> {
 }
 
 impl<'r> Iterator for Found<'r> {
-    type Item = Result<LentRow<'r>>;
+    type Item = Result<SnapshotRow<'r>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(first) = self.first.take() {

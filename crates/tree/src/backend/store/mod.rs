@@ -1,6 +1,6 @@
 //! The store tier: a tree in the rows of one namespace of a [`Store`].
 //!
-//! Each file and each directory is a row; [`rows`] maps paths to keys. The backend caches no files, so any number of backends,
+//! Each file and each directory is a row; [`rows`](crate::rows) maps paths to keys. The backend caches no files, so any number of backends,
 //! threads and processes share one tree that is as durable as the store. Changes are optimistic ([`transaction`]) and retried
 //! after a lost race.
 //!
@@ -9,44 +9,39 @@
 //! commit. Missing rows cost one more read: to find the parents of a new file, or the reason of a failure.
 
 mod found;
-mod index;
 mod lent;
 mod part;
 mod recall;
-mod rows;
 mod search;
 mod transaction;
 mod turns;
 mod verify;
 mod walk;
 
-pub use self::index::{IndexKind, IndexProgress, IndexState};
 pub use self::verify::Verification;
+pub use crate::index::{IndexKind, IndexProgress, IndexState};
 
 use self::found::Found;
-use self::index::{Indexes, Presence};
-use self::rows::{Place, SEPARATOR, directory_key, file_key};
 use self::transaction::{INDEX_CONDITIONS, StoreTransaction};
 use super::Backend;
 use super::flat::{self, Done, beneath_a_file};
+use crate::index::{Presence, TreeIndexes};
+use crate::rows::{self, RowKey, SEPARATOR, directory_key, file_key};
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight,
+    ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions,
 };
 use treehold_core::path::VfsPath;
-use treehold_store::{Namespace, Rider, ScanEntry, ScanOptions, Store};
-
-/// How often a batch is retried after losing a race.
-const ATTEMPTS_MAX: u32 = 1_000;
-
-/// The longest pause before a retry.
-const PAUSE_MAX: Duration = Duration::from_millis(20);
+use treehold_store::{
+    Batch, BatchWrite, Condition, FileOutcome, Namespace, Outbox, Precondition, ScanEntry, ScanOptions, Store, TakenEntries,
+};
 
 /// The most rows requested for one page of a listing.
 const PAGE_ROWS: usize = 4_096;
@@ -75,14 +70,25 @@ pub struct StoreBackend {
     store: Arc<dyn Store>,
     namespace: Namespace,
     time_to_live: Option<Duration>,
-    indexes: Arc<Indexes>,
+    file_bytes_max: Option<u64>,
+    owner: Option<Arc<OwnerRow>>,
+    extra_row: Option<BatchWrite>,
+    pub(crate) indexes: TreeIndexes,
+}
+
+/// The row that every change of a tree depends on.
+#[derive(Debug)]
+struct OwnerRow {
+    row: Precondition,
+    /// The message of the error for a change without the row.
+    message: String,
 }
 
 impl StoreBackend {
     /// Creates a backend on a namespace of a store.
     pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
-        let indexes = Arc::new(Indexes::new(&namespace, &[]));
-        Self { store, namespace, time_to_live: None, indexes }
+        let indexes = TreeIndexes::new(store.clone(), namespace.clone(), &[]);
+        Self { store, namespace, time_to_live: None, file_bytes_max: None, owner: None, extra_row: None, indexes }
     }
 
     /// Maintains an index of the given kind. With [`IndexKind::Trigram`], a grep reads only files that may match. With
@@ -98,7 +104,7 @@ impl StoreBackend {
     pub fn with_index(mut self, kind: IndexKind) -> Self {
         let mut wanted = self.indexes.wanted();
         wanted.push(kind);
-        self.indexes = Arc::new(Indexes::new(&self.namespace, &wanted));
+        self.indexes = TreeIndexes::new(self.store.clone(), self.namespace.clone(), &wanted);
         self
     }
 
@@ -107,6 +113,68 @@ impl StoreBackend {
     pub fn with_time_to_live(mut self, time_to_live: Duration) -> Self {
         self.time_to_live = Some(time_to_live);
         self
+    }
+
+    /// Refuses changes that would make a file larger. The limit of the store also applies.
+    #[must_use]
+    pub fn with_file_bytes_max(mut self, bytes: u64) -> Self {
+        self.file_bytes_max = Some(bytes);
+        self
+    }
+
+    /// Makes every change depend on a row of the same store: without the row, a change is
+    /// [`NotFound`](ErrorKind::NotFound) with this message. The commit of the change checks it, so nothing is written after the row was
+    /// deleted.
+    #[must_use]
+    pub fn with_owner_row(mut self, namespace: &Namespace, key: impl Into<String>, message: impl Into<String>) -> Self {
+        let row = Precondition { namespace: namespace.clone(), key: key.into(), condition: Condition::Exists };
+        self.owner = Some(Arc::new(OwnerRow { row, message: message.into() }));
+        self
+    }
+
+    /// Also puts a row with every change, in the same commit. A watch of its namespace reports the changes of the tree.
+    #[must_use]
+    pub fn with_extra_row(mut self, namespace: &Namespace, key: impl Into<String>, value: impl Into<Bytes>) -> Self {
+        self.extra_row = Batch::new().put(namespace, key, value).writes.pop();
+        self
+    }
+
+    /// Returns the size of the largest file that the tree and its store allow.
+    fn size_bytes_max(&self) -> Option<u64> {
+        self.file_bytes_max.into_iter().chain(self.store.capabilities().value_bytes_max).min()
+    }
+
+    /// Returns the state of an index, or `None` if the tree has no index of this kind.
+    ///
+    /// Cost: one scan over the rows of the index. No file is read.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn index_state(&self, kind: IndexKind) -> Result<Option<IndexState>> {
+        self.indexes.state(kind).await
+    }
+
+    /// Builds an index, resuming where an interrupted call left off, until it covers every file. The tree stays readable and
+    /// writable meanwhile; searches start to use the index once it is complete.
+    ///
+    /// Calls `progress` after each step. Cost: reads the content of every file once.
+    ///
+    /// # Errors
+    /// Errors of the store; completed steps are kept. [`Unsupported`](ErrorKind::Unsupported) if the namespace of the tree has no
+    /// room for another component. [`Conflict`](ErrorKind::Conflict) if the index is removed while it is being built.
+    pub async fn build_index(&self, kind: IndexKind, progress: impl FnMut(IndexProgress) + Send) -> Result<IndexState> {
+        self.indexes.build(kind, progress).await
+    }
+
+    /// Removes an index, if there is one, in one commit.
+    ///
+    /// A backend created with [`StoreBackend::with_index`] for this kind starts a new index with its next write, in this or any
+    /// other process. If the tree has files by then, the new index stays unused until [`StoreBackend::build_index`] completes it.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn remove_index(&self, kind: IndexKind) -> Result<()> {
+        self.indexes.remove(kind).await
     }
 
     /// Returns the underlying store.
@@ -151,7 +219,7 @@ impl StoreBackend {
                     ScanEntry::Item(item) | ScanEntry::LeftOut { item, .. } | ScanEntry::Group { item: Some(item), .. } => {
                         found.push_row(path, &item);
                     }
-                    ScanEntry::Group { name, item: None } => match Place::of(&name) {
+                    ScanEntry::Group { name, item: None } => match RowKey::of(&name) {
                         Ok(place) => found.fail(rows::orphaned(&place.path), path),
                         Err(error) => found.fail(error, path),
                     },
@@ -163,7 +231,7 @@ impl StoreBackend {
             }
         }
         // No child and no row of the directory itself: either it is missing, or the page starts after its last child.
-        if !is_there && !self.stat(path).await?.is_directory() {
+        if !is_there && !self.stat(path, &StatOptions::new()).await?.is_directory() {
             return Err(Error::not_a_directory(path));
         }
         let (entries, failures) = found.finish();
@@ -173,17 +241,22 @@ impl StoreBackend {
     }
 
     /// Runs a batch once. Returns `None` if a row it depends on changed before the commit.
-    async fn attempt(&self, mut transaction: StoreTransaction<'_>, changes: &[Change], riders: &[Rider]) -> Result<Option<Vec<Changed>>> {
+    async fn attempt(
+        &self,
+        mut transaction: StoreTransaction<'_>,
+        changes: &[Change],
+        taken: &TakenEntries,
+    ) -> Result<Option<Vec<Changed>>> {
         let done = flat::apply(&mut transaction, changes).await?;
-        let puts: Vec<Option<usize>> = done.iter().map(Done::put).collect();
-        match transaction.commit(riders, &puts).await {
+        let outcomes: Vec<FileOutcome> = done.iter().map(Done::outcome).collect();
+        match transaction.commit(taken, outcomes).await {
             Ok(versions) => {
-                self.note_indexed(versions.len()).await;
+                self.indexes.note(versions.len()).await;
                 Ok(Some(done.into_iter().map(|done| done.resolve(|put| versions[put])).collect()))
             }
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 if error.change().is_some_and(|condition| condition < INDEX_CONDITIONS) {
-                    self.learn_indexes().await?;
+                    self.indexes.learn().await?;
                 }
                 Ok(None)
             }
@@ -191,22 +264,25 @@ impl StoreBackend {
         }
     }
 
-    async fn apply_all(&self, changes: &[Change], riders: &[Rider]) -> Result<Vec<Changed>> {
+    async fn apply_all(&self, changes: &[Change], taken: &TakenEntries) -> Result<Vec<Changed>> {
         let mut transaction = StoreTransaction::new(self);
         if transaction.assume(changes)
-            && let Some(results) = self.attempt(transaction, changes, riders).await?
+            && let Some(results) = self.attempt(transaction, changes, taken).await?
         {
             return Ok(results);
         }
-        for attempt in 0..ATTEMPTS_MAX {
+        let mut races = LostRaces::new();
+        loop {
             let mut transaction = StoreTransaction::new(self);
             transaction.prefetch(changes).await?;
-            match self.attempt(transaction, changes, riders).await? {
-                Some(results) => return Ok(results),
-                None => pause(attempt).await,
+            if let Some(results) = self.attempt(transaction, changes, taken).await? {
+                return Ok(results);
+            }
+            if !races.lost().await {
+                break;
             }
         }
-        let message = format!("concurrent changes to the same files made this one fail {ATTEMPTS_MAX} times; try again");
+        let message = format!("concurrent changes to the same files made this one fail {} times; try again", races.count());
         Err(Error::new(ErrorKind::Unavailable, message).without_effect())
     }
 }
@@ -214,14 +290,6 @@ impl StoreBackend {
 /// Sets the path of an error that has none.
 fn at_if_unset(error: Error, path: &VfsPath) -> Error {
     if error.path().is_none() { error.at(path) } else { error }
-}
-
-/// Pauses before a retry: exponential backoff with full jitter.
-async fn pause(attempt: u32) {
-    let ceiling = Duration::from_micros(100).saturating_mul(1 << attempt.min(10)).min(PAUSE_MAX);
-    let random = RandomState::new().hash_one(attempt);
-    let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
-    tokio::time::sleep(ceiling.mul_f64(share)).await;
 }
 
 impl fmt::Display for StoreBackend {
@@ -235,17 +303,17 @@ impl Backend for StoreBackend {
     fn capabilities(&self) -> Capabilities {
         let store = self.store.capabilities();
         let indexed = self.indexes.presence(IndexKind::Trigram) == Presence::Present;
-        Capabilities::new().with_durability(store.durability).with_file_bytes_max(store.value_bytes_max).with_indexed(indexed)
+        Capabilities::new().with_durability(store.durability).with_file_bytes_max(self.size_bytes_max()).with_indexed(indexed)
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, _options: &StatOptions) -> Result<Entry> {
         if path.is_root() {
             return Ok(Entry::directory(path));
         }
         let keys = [file_key(path), directory_key(path)];
         let items = self.store.get_many(&self.namespace, &[&keys[0], &keys[1]], false).await.map_err(|error| error.at(path))?;
         match items.into_iter().flatten().next() {
-            Some(item) => Place::of(&item.key)?.entry(&item),
+            Some(item) => RowKey::of(&item.key)?.entry(&item),
             None => Err(self.missing(path).await),
         }
     }
@@ -280,11 +348,67 @@ impl Backend for StoreBackend {
         let contended = changes.iter().filter(|change| matches!(change, Change::Append { .. } | Change::Edit { .. }));
         let _turns = turns::take(&self.store, &self.namespace, contended.map(|change| file_key(change.path()))).await;
         let op = Op::apply(changes);
-        let riders = Rider::taken(&options.along, &self.store);
-        self.apply_all(changes, &riders).await.map_err(|error| at_if_unset(error, op.path).during(op.kind))
+        let taken = Outbox::of(&options.extensions).take(&self.store);
+        match self.apply_all(changes, &taken).await {
+            Ok(changed) => {
+                taken.committed(None);
+                Ok(changed)
+            }
+            Err(error) => {
+                taken.failed(&error);
+                Err(at_if_unset(error, op.path).during(op.kind))
+            }
+        }
     }
 
     async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
         Ok(review.open())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendExt;
+    use treehold_store::MemoryStore;
+
+    fn opened() -> (Arc<dyn Store>, Namespace, StoreBackend) {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let namespace = |name: &str| Namespace::new([name]).expect("a plain component");
+        (store.clone(), namespace("owners"), StoreBackend::new(store, namespace("tree")))
+    }
+
+    #[tokio::test]
+    async fn changes_without_the_owner_row_are_not_found_and_write_nothing() {
+        let (store, owners, tree) = opened();
+        let tree = tree.with_owner_row(&owners, "ada", "ada is gone").with_extra_row(&owners, "changed", "");
+        let refused = async |written: Result<Changed>| {
+            let error = written.expect_err("no owner");
+            assert_eq!((error.kind(), error.message(), error.may_have_effect()), (ErrorKind::NotFound, "ada is gone", false));
+            assert_eq!(error.path().map(|path| path.as_str()), Some("/f"));
+            assert_eq!(store.get(&owners, "changed").await.expect("readable"), None);
+        };
+        refused(tree.write("/f", "x").await).await;
+        refused(tree.create("/f", "x").await).await;
+        refused(tree.append("/f", "x").await).await;
+        store.commit(Batch::new().put(&owners, "ada", "")).await.expect("created");
+        tree.write("/f", "x").await.expect("its owner exists");
+        assert!(store.get(&owners, "changed").await.expect("readable").is_some());
+        store.commit(Batch::new().delete(&owners, "ada").delete(&owners, "changed")).await.expect("deleted");
+        refused(tree.append("/f", "y").await).await;
+        refused(tree.edit("/f", "x", "y").await).await;
+        assert_eq!(tree.read_text("/f").await.expect("readable"), "x");
+    }
+
+    #[tokio::test]
+    async fn files_of_a_bounded_tree_never_grow_beyond_the_bound() {
+        let (_, _, tree) = opened();
+        let tree = tree.with_file_bytes_max(4);
+        assert_eq!(tree.capabilities().file_bytes_max, Some(4));
+        tree.write("/f", "1234").await.expect("as large as allowed");
+        for refused in [tree.write("/f", "12345").await, tree.append("/f", "5").await, tree.edit("/f", "1", "12").await] {
+            assert_eq!(refused.expect_err("too large").kind(), ErrorKind::TooLarge);
+        }
+        assert_eq!(tree.read_text("/f").await.expect("readable"), "1234");
     }
 }

@@ -3,20 +3,21 @@
 //! The first part of a body comes with its row in one round trip, which is enough for most files. From a longer file, a byte
 //! range is read directly; a window of lines is cut while the whole body streams through in parts.
 
-use super::rows::{self, file_key};
-use super::{StoreBackend, pause};
+use super::StoreBackend;
 use crate::backend::Backend;
+use crate::rows::{self, file_key};
 use bytes::Bytes;
 use std::ops::Range;
+use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::file::{FileRecord, PART_BYTES, part_bytes};
-use treehold_core::ops::{FileRead, ReadOptions, ReadRange, Window};
+use treehold_core::ops::{FileRead, ReadOptions, ReadRange, StatOptions, Window};
 use treehold_core::path::VfsPath;
 use treehold_core::text::{self, LineCutter};
 use treehold_store::{Item, ItemPart};
 
-/// How often a read is restarted because the file changed meanwhile.
-const ATTEMPTS_MAX: u32 = 16;
+/// How often a read is started. Each may transfer the whole file.
+const STARTS_MAX: u32 = 16;
 
 /// Reads the part of a file that `options` select.
 ///
@@ -27,7 +28,8 @@ pub(super) async fn read(tree: &StoreBackend, path: &VfsPath, options: &ReadOpti
         ReadRange::Bytes { offset, limit } => offset..offset.saturating_add(limit.min(options.bytes_max)),
         ReadRange::Whole | ReadRange::Lines { .. } => 0..PART_BYTES,
     };
-    for attempt in 0..ATTEMPTS_MAX {
+    let mut races = LostRaces::at_most(STARTS_MAX);
+    loop {
         let Some(part) = get(tree, path, first.clone()).await? else { return Err(absent(tree, path).await) };
         let record = checked(path, &part)?;
         let cut = match options.range {
@@ -50,9 +52,11 @@ pub(super) async fn read(tree: &StoreBackend, path: &VfsPath, options: &ReadOpti
             return Ok(file(&record, &part.item, content, window));
         }
         // Parts of different versions do not make a file.
-        pause(attempt).await;
+        if !races.lost().await {
+            break;
+        }
     }
-    let message = format!("`{path}` was changed {ATTEMPTS_MAX} times while it was read; read it again, or read a range of bytes");
+    let message = format!("`{path}` was changed {STARTS_MAX} times while it was read; read it again, or read a range of bytes");
     Err(Error::new(ErrorKind::Unavailable, message).at(path))
 }
 
@@ -83,7 +87,7 @@ fn checked(path: &VfsPath, part: &ItemPart) -> Result<FileRecord> {
 
 /// Creates the error for a path without a file.
 async fn absent(tree: &StoreBackend, path: &VfsPath) -> Error {
-    match tree.stat(path).await {
+    match tree.stat(path, &StatOptions::new()).await {
         Ok(entry) if entry.is_directory() => Error::is_directory(path),
         Ok(_) => Error::not_found(path),
         Err(error) => error,

@@ -5,13 +5,13 @@
 //! match the reported version. The search ends when enough files rank above the best unread one.
 
 use super::StoreBackend;
-use super::index::{Posting, Postings};
-use super::rows::{self, Place, directory_key, file_key};
-use super::search::read_each;
 use super::walk::StoreWalk;
 use crate::backend::add_snippets;
-use crate::backend::flat::{Walk, in_background, workers};
+use crate::backend::flat::Walk;
 use crate::backend::search_by_reading;
+use crate::background::{in_background, workers};
+use crate::index::{Posting, Postings};
+use crate::rows::{self, RowKey, directory_key, file_key};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) async fn search(backend: &StoreBackend, path: &VfsPath, options: &Sea
         return search_by_reading(backend, path, options).await;
     }
     let query = Arc::new(Query::new(options)?);
-    let Some(postings) = backend.postings(query.words()).await? else { return search_by_reading(backend, path, options).await };
+    let Some(postings) = backend.indexes.postings(query.words()).await? else { return search_by_reading(backend, path, options).await };
     let Postings { corpus, files, mut unread } = postings;
     let weighed_by = options.weighed_by(&corpus);
     let mut reading = Reading { backend, path, options, query, found: Vec::new(), failed: SearchResult::default() };
@@ -68,7 +68,7 @@ pub(super) async fn search(backend: &StoreBackend, path: &VfsPath, options: &Sea
         reading.read_selected(keys).await?;
         chunk_files = (chunk_files * 2).min(CHUNK_FILES_MAX);
         let Some((unseen, key)) = best.last() else { break };
-        let unseen_path = Place::of(key)?.path;
+        let unseen_path = RowKey::of(key)?.path;
         // Ties are ordered by path.
         let stands_before = |found: &&Found| {
             let score = rank::score(&weighed_by, found.features.words, &found.features.frequencies);
@@ -134,7 +134,7 @@ impl<'r> Reading<'r> {
                 if !keys.contains(&item.key) {
                     continue;
                 }
-                let path = Place::of(&item.key)?.path;
+                let path = RowKey::of(&item.key)?.path;
                 match rows::record(&path, &item) {
                     Err(error) => self.fail(path, &error),
                     Ok(record) if self.options.admits_time(Some(rows::modified_at(&record, &item))) => {
@@ -159,13 +159,13 @@ impl<'r> Reading<'r> {
             return Ok(());
         }
         let borrowed: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let read = read_each(self.backend, &borrowed).await?;
+        let read = rows::read_each(&*self.backend.store, &self.backend.namespace, &borrowed).await?;
         let mut items = Vec::with_capacity(read.len());
         for (key, item) in keys.iter().zip(read) {
             match item {
                 // Skip files that were removed meanwhile.
                 Ok(item) => items.extend(item),
-                Err(error) => self.fail(Place::of(key)?.path, &error),
+                Err(error) => self.fail(RowKey::of(key)?.path, &error),
             }
         }
         let (query, options) = (self.query.clone(), self.options.clone());
@@ -204,7 +204,7 @@ impl<'r> Reading<'r> {
 
 /// Counts the words of the query in a file. Returns `None` if it contains none, or if its modification time is not selected.
 fn found(query: &Query, options: &SearchOptions, item: &Item) -> Result<Option<Found>> {
-    let path = Place::of(&item.key)?.path;
+    let path = RowKey::of(&item.key)?.path;
     let record = rows::record(&path, item)?;
     let content = rows::body(&path, item)?;
     let modified_at = Some(rows::modified_at(&record, item));

@@ -2,7 +2,7 @@
 //!
 //! A glob reads keys only. A grep picks the cheapest of these ways to read files:
 //!
-//! - If the tree has a trigram index, it reads only the files that the [index](super::index) names.
+//! - If the tree has a trigram index, it reads only the files that the [index](crate::index) names.
 //! - If the store keeps its rows in memory, it searches them in place ([`lent`](super::lent)).
 //! - Otherwise it reads the bodies of the selected files in chunks of bounded size, and searches one chunk on all cores while the
 //!   store fetches the next. Once it selects most files of a page, it reads pages with their bodies, except for bodies in which
@@ -11,9 +11,9 @@
 use super::StoreBackend;
 use super::found::Found;
 use super::lent;
-use super::rows::{self, Place, file_key};
 use super::walk::{Body, Selected, StoreWalk};
 use crate::backend::flat::{Walk, search_each};
+use crate::rows::{self, RowKey, file_key};
 use bytes::Bytes;
 use futures::future::{Either, select};
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
-use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::error::{Error, Result};
 use treehold_core::file::{FileRecord, is_binary};
 use treehold_core::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
 use treehold_core::path::{VfsPath, VfsPathBuf};
@@ -29,6 +29,7 @@ use treehold_core::search::literal::literal_of;
 use treehold_core::search::trigram::Need;
 use treehold_core::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
 use treehold_store::Item;
+use treehold_store::StoreExt;
 
 /// The most files in the first chunk. It is small because a limit may end the search within it.
 const CHUNK_FILES_FIRST: usize = 64;
@@ -73,10 +74,10 @@ pub(super) async fn grep(backend: &StoreBackend, path: &VfsPath, options: &GrepO
         return Ok(search_files(matcher, collector, vec![file], size_max_bytes).await?.0.finish());
     };
     let mut walk = walk;
-    match backend.candidates(&Need::of(options)).await? {
+    match backend.indexes.candidates(&Need::of(options)).await? {
         Some(keys) => walk.only(keys),
         None => {
-            if let Some(rows) = backend.store.lend(&backend.namespace).await? {
+            if let Some(rows) = backend.store.snapshot_rows(&backend.namespace).await? {
                 return lent::grep(walk.over(rows), matcher, options).await;
             }
             walk.only_containing(literal_of(options));
@@ -174,7 +175,7 @@ fn search_left_out(matcher: &GrepMatcher, item: &Item, size_bytes: u64, size_max
 
 /// Returns the path of a row that a walk selected.
 pub(super) fn path_of(key: &str) -> VfsPathBuf {
-    Place::of(key).expect("the walk read this key as that of a path").path
+    RowKey::of(key).expect("the walk yields only keys of paths").path
 }
 
 /// The files that a grep selects, in path order, in chunks with their bodies.
@@ -246,7 +247,7 @@ impl Chunks<'_> {
             return Ok(());
         }
         let keys: Vec<&str> = unread.iter().map(|(_, key)| key.as_str()).collect();
-        for ((index, _), item) in unread.iter().zip(read_each(self.backend, &keys).await?) {
+        for ((index, _), item) in unread.iter().zip(rows::read_each(&*self.backend.store, &self.backend.namespace, &keys).await?) {
             match (item, &mut files[*index]) {
                 (Ok(Some(item)), file) => *file = File::Read(item),
                 (Err(error), File::Decided(path, outcome)) => *outcome = FileOutcome::Failed(error.at(&*path)),
@@ -255,21 +256,4 @@ impl Chunks<'_> {
         }
         Ok(())
     }
-}
-
-/// Reads rows with their bodies in one request. If a row is damaged, reads each row by itself, so that the intact ones are still
-/// searched.
-pub(super) async fn read_each(backend: &StoreBackend, keys: &[&str]) -> Result<Vec<Result<Option<Item>>>> {
-    match backend.store.get_many(&backend.namespace, keys, true).await {
-        Err(error) if error.kind() == ErrorKind::Corrupt => {}
-        read => return Ok(read?.into_iter().map(Ok).collect()),
-    }
-    let mut items = Vec::with_capacity(keys.len());
-    for key in keys {
-        items.push(match backend.store.get(&backend.namespace, key).await {
-            Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
-            read => read,
-        });
-    }
-    Ok(items)
 }

@@ -7,9 +7,9 @@
 //! directory proves that all its parent directories exist.
 
 use super::StoreBackend;
-use super::index::{self, KINDS, Presences, ToIndex};
-use super::rows::{self, Place, directory_key, file_key};
 use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction};
+use crate::index::{self, KINDS, Presences, ToIndex};
+use crate::rows::{self, RowKey, directory_key, file_key};
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,7 +20,7 @@ use treehold_core::file::FileRecord;
 use treehold_core::ops::{Change, Version, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::work::Pace;
-use treehold_store::{Batch, BatchWrite, Condition, Item, Precondition, Rider, ScanEntry, ScanOptions};
+use treehold_store::{Batch, BatchWrite, Condition, FileOutcome, Item, OutboxRows, Precondition, ScanEntry, ScanOptions, TakenEntries};
 
 /// The most content, in bytes, that the rename or copy of one directory may load into memory.
 pub(super) const SUBTREE_BYTES_MAX: u64 = 1 << 30;
@@ -141,6 +141,8 @@ impl<'b> StoreTransaction<'b> {
                 }
                 Change::Write { .. } | Change::CreateDir { .. } => records.extend(keys_of(path)),
                 Change::Delete { .. } => records.extend([file_key(path), directory_key(path)]),
+                // It is refused when it is applied.
+                _ => {}
             }
         }
         records.retain(|key| !key.is_empty() && !contents.contains(key));
@@ -153,23 +155,25 @@ impl<'b> StoreTransaction<'b> {
         Ok(())
     }
 
-    /// Commits the batch together with its riders. Returns the version of each put of a file. `puts` has for each change the
-    /// index of the file put it made, if any.
+    /// Commits the batch together with the rows of its outbox. Returns the version of each put of a file. `outcomes` says what each change
+    /// does, with puts counted by file.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if a precondition no longer holds, and errors of the store.
-    pub(super) async fn commit(mut self, riders: &[Rider], puts: &[Option<usize>]) -> Result<Vec<Version>> {
+    /// [`Conflict`](ErrorKind::Conflict) if a precondition no longer holds, [`NotFound`](ErrorKind::NotFound) without the owner of the
+    /// tree, and errors of the store.
+    pub(super) async fn commit(mut self, taken: &TakenEntries, outcomes: Vec<FileOutcome>) -> Result<Vec<Version>> {
+        let of_batch = |outcome| match outcome {
+            FileOutcome::Put(file) => self.puts_of_files.get(file).map_or(FileOutcome::Other, |put| FileOutcome::Put(*put)),
+            outcome => outcome,
+        };
+        let mut rows = OutboxRows::of_changes(self.puts, outcomes.into_iter().map(of_batch).collect());
+        taken.write(&mut rows)?;
+        self.writes.extend(rows.into_writes());
         if self.writes.is_empty() {
             return Ok(Vec::new());
         }
-        let mut next_put = self.puts;
-        for rider in riders {
-            let put_of = |change: usize| puts.get(change).copied().flatten().and_then(|put| self.puts_of_files.get(put).copied());
-            let rows = rider.0.rows(next_put, &put_of, None)?;
-            next_put += rows.len();
-            self.writes.extend(rows);
-        }
-        let row_bytes_max = self.file_bytes_max();
+        self.writes.extend(self.backend.extra_row.clone());
+        let row_bytes_max = self.backend.store.capabilities().value_bytes_max;
         let (places, files): (Vec<usize>, Vec<ToIndex>) = take(&mut self.to_index).into_iter().unzip();
         for (place, row) in places.into_iter().zip(index::rows_of_tail(files, row_bytes_max).await?) {
             if let BatchWrite::Put { value, .. } = &mut self.writes[place] {
@@ -179,9 +183,16 @@ impl<'b> StoreTransaction<'b> {
         let conditions = self.conditions.into_iter().chain(self.beneath);
         let namespace = &self.backend.namespace;
         let conditions = conditions.map(|(key, condition)| Precondition { namespace: namespace.clone(), key, condition });
-        let preconditions = self.backend.indexes.preconditions(self.indexes).into_iter().chain(conditions).collect();
-        let versions = self.backend.store.commit(Batch { preconditions, writes: self.writes }).await?;
-        Rider::settle(riders, None);
+        let mut preconditions = self.backend.indexes.preconditions(self.indexes);
+        let owner = self.backend.owner.as_deref().map(|owner| (preconditions.len(), owner));
+        preconditions.extend(owner.map(|(_, owner)| owner.row.clone()));
+        preconditions.extend(conditions);
+        let versions = self.backend.store.commit(Batch { preconditions, writes: self.writes }).await.map_err(|error| match owner {
+            Some((place, owner)) if error.kind() == ErrorKind::Conflict && error.change() == Some(place) => {
+                Error::new(ErrorKind::NotFound, owner.message.clone()).without_effect()
+            }
+            _ => error,
+        })?;
         self.puts_of_files
             .iter()
             .map(|put| {
@@ -255,7 +266,7 @@ impl<'b> StoreTransaction<'b> {
         &mut self,
         directory: &VfsPath,
         with_values: bool,
-        mut take: impl FnMut(Result<Place>, Item) -> Result<()> + Send,
+        mut take: impl FnMut(Result<RowKey>, Item) -> Result<()> + Send,
     ) -> Result<()> {
         if self.is_gone(directory) {
             return Ok(());
@@ -266,7 +277,7 @@ impl<'b> StoreTransaction<'b> {
             let page = self.backend.store.scan(&self.backend.namespace, options.clone()).await?;
             for entry in page.entries {
                 let ScanEntry::Item(item) = entry else { continue };
-                match Place::of(&item.key) {
+                match RowKey::of(&item.key) {
                     Ok(place) if self.is_overlaid(&place.path) => {}
                     place => take(place, item)?,
                 }
@@ -301,7 +312,7 @@ impl<'b> StoreTransaction<'b> {
 
 impl TreeTransaction for StoreTransaction<'_> {
     fn file_bytes_max(&self) -> Option<u64> {
-        self.backend.store.capabilities().value_bytes_max
+        self.backend.size_bytes_max()
     }
 
     async fn node(&mut self, path: &VfsPath) -> Result<Option<Node>> {

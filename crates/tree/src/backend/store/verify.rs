@@ -2,13 +2,12 @@
 
 use super::StoreBackend;
 use super::found::FAILURES_MAX;
-use super::index::unindexed;
-use super::rows::{self, Place};
-use super::search::read_each;
+use crate::index::unindexed;
+use crate::rows::{self, RowKey};
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
 use treehold_core::ops::Failure;
 use treehold_core::path::{VfsPath, VfsPathBuf};
-use treehold_store::{Item, Scan, ScanEntry, ScanOptions};
+use treehold_store::{Item, ScanEntry, ScanOptions};
 
 /// The outcome of [`StoreBackend::verify`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -47,21 +46,21 @@ impl StoreBackend {
         // The directories that can hold the next row, deepest last. In key order, a directory precedes its contents.
         let mut open: Vec<VfsPathBuf> = Vec::new();
         let mut last_file: Option<VfsPathBuf> = None;
-        let indexes = self.read_indexes().await?;
+        let indexes = self.indexes.read().await?;
         for error in &indexes.failures {
             found.fail(VfsPath::ROOT, error);
         }
         loop {
             let mut files: Vec<Item> = Vec::new();
-            let (page, unread) = self.page(&options).await?;
+            let (page, unread) = rows::read_page(&*self.store, &self.namespace, &options).await?;
             for (key, error) in &unread {
-                let place = Place::of(key);
+                let place = RowKey::of(key);
                 found.fail(place.as_ref().map_or(VfsPath::ROOT, |place| &place.path), error);
             }
             for entry in page.entries {
                 let ScanEntry::Item(item) = entry else { continue };
                 found.rows += 1;
-                let place = match Place::of(&item.key) {
+                let place = match RowKey::of(&item.key) {
                     Ok(place) => place,
                     Err(error) => {
                         found.fail(VfsPath::ROOT, &error);
@@ -89,8 +88,8 @@ impl StoreBackend {
                 }
                 open.push(place.path);
             }
-            for (file, kind) in self.unindexed(&indexes, &files).await? {
-                if let Ok(place) = Place::of(&files[file].key) {
+            for (file, kind) in self.indexes.unindexed(&indexes, &files).await? {
+                if let Ok(place) = RowKey::of(&files[file].key) {
                     found.fail(&place.path, &unindexed(&place.path, kind));
                 }
             }
@@ -100,26 +99,5 @@ impl StoreBackend {
                 None => return Ok(found),
             }
         }
-    }
-
-    /// Returns a page of rows with their bodies, and the keys of the rows whose bodies cannot be read.
-    pub(super) async fn page(&self, options: &ScanOptions) -> Result<(Scan, Vec<(String, Error)>)> {
-        match self.store.scan(&self.namespace, options.clone().with_values(true)).await {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {}
-            page => return page.map(|page| (page, Vec::new())),
-        }
-        let mut page = self.store.scan(&self.namespace, options.clone().with_limit(100)).await?;
-        let keys: Vec<String> = page.entries.iter().map(|entry| entry.key().to_owned()).collect();
-        let borrowed: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let read = read_each(self, &borrowed).await?;
-        let mut unread = Vec::new();
-        page.entries = Vec::new();
-        for (key, item) in keys.into_iter().zip(read) {
-            match item {
-                Ok(item) => page.entries.extend(item.map(ScanEntry::Item)),
-                Err(error) => unread.push((key, error)),
-            }
-        }
-        Ok((page, unread))
     }
 }

@@ -8,16 +8,15 @@
 
 use super::StoreBackend;
 use super::lent::LentStretch;
-use super::rows::{KeyReader, Place, SEPARATOR, after_directory, directory_key, file_key, is_directory_or_named};
-use super::search::read_each;
 use crate::backend::flat::{Stretch, Walk};
+use crate::rows::{KeyReader, RowKey, SEPARATOR, after_directory, directory_key, file_key, is_directory_or_named, read_each};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::ignore::IGNORE_FILE_NAMES;
-use treehold_store::{Item, LentRows, ScanEntry, ScanOptions};
+use treehold_store::{Item, RowsSnapshot, ScanEntry, ScanOptions, StoreExt};
 
 /// The number of rows on the first page. It is small because a limit may end the search within it.
 const PAGE_ROWS_FIRST: usize = 128;
@@ -107,7 +106,7 @@ impl<'b> StoreWalk<'b> {
     }
 
     /// Determines the first scan. It starts after the start path, which has been looked up already.
-    fn start(&mut self, root: &VfsPath, stretch: &Stretch, from: Option<(Place, Item)>) {
+    fn start(&mut self, root: &VfsPath, stretch: &Stretch, from: Option<(RowKey, Item)>) {
         let mut start_after = directory_key(&stretch.from);
         if let Some(directory) = self.walk.obstacle(stretch) {
             start_after = after_directory(directory);
@@ -128,7 +127,7 @@ impl<'b> StoreWalk<'b> {
     }
 
     /// Continues the walk over rows that the store lends.
-    pub(super) fn over(self, rows: Arc<dyn LentRows>) -> LentStretch {
+    pub(super) fn over(self, rows: Arc<dyn RowsSnapshot>) -> LentStretch {
         let keys = self.scan.map(|scan| {
             // The scan excludes its start key, so begin with the smallest key after it.
             let start = scan.start_after.filter(|after| *after >= scan.prefix).map_or_else(|| scan.prefix.clone(), |after| after + "\0");
@@ -162,7 +161,7 @@ impl<'b> StoreWalk<'b> {
         let mut unknown = BTreeSet::new();
         for key in keys {
             // Only files of the tree are indexed.
-            let Ok(place) = Place::of(&key) else { continue };
+            let Ok(place) = RowKey::of(&key) else { continue };
             for directory in place.path.ancestors().filter(|above| above.starts_with(self.walk.root()) && **above != *self.walk.root()) {
                 if !listed.entered.contains_key(directory) && unknown.insert(directory.to_owned()) && self.walk.wants_ignore_files() {
                     wanted.ask_ignore_files(directory);
@@ -213,12 +212,16 @@ impl<'b> StoreWalk<'b> {
         }
         let Some(mut scan) = self.scan.take() else { return Ok(None) };
         scan.with_values = with_values;
-        scan.values_holding = self.holding.clone();
-        let page = match self.backend.store.scan(&self.backend.namespace, scan.clone()).await {
+        let (store, namespace) = (&self.backend.store, &self.backend.namespace);
+        let page = match &self.holding {
+            Some(text) => store.scan_holding(namespace, scan.clone(), text).await,
+            None => store.scan(namespace, scan.clone()).await,
+        };
+        let page = match page {
             // A body is damaged: read only the keys now, and the bodies one by one later.
             Err(error) if error.kind() == ErrorKind::Corrupt && with_values => {
                 scan.with_values = false;
-                self.backend.store.scan(&self.backend.namespace, scan.clone()).await?
+                store.scan(namespace, scan.clone()).await?
             }
             page => page?,
         };
@@ -276,13 +279,13 @@ impl<'b> StoreWalk<'b> {
         if !self.walk.wants_ignore_files() {
             return Ok(());
         }
-        let last = rows.iter().rev().find_map(|row| Some((Place::of(row.key()).ok()?, row.key())));
+        let last = rows.iter().rev().find_map(|row| Some((RowKey::of(row.key()).ok()?, row.key())));
         let Some((last, last_key)) = last else { return Ok(()) };
         let mut wanted = Rows::default();
         let mut passing: Option<VfsPathBuf> = None;
         // Only directories and ignore files matter here, and they are a small share of the rows.
         let decisive = rows.iter().map(ScanEntry::key).filter(|key| is_directory_or_named(key, &IGNORE_FILE_NAMES));
-        for place in decisive.filter_map(|key| Place::of(key).ok()) {
+        for place in decisive.filter_map(|key| RowKey::of(key).ok()) {
             if passing.as_ref().is_some_and(|directory| place.path.starts_with(directory)) {
                 continue;
             }
@@ -355,7 +358,7 @@ impl Rows {
         let keys: Vec<&str> = self.keys.keys().map(String::as_str).collect();
         // Treat a damaged ignore file as absent; the search reports it if it selects it.
         let items = match with_values {
-            true => read_each(backend, &keys).await?.into_iter().filter_map(Result::ok).collect(),
+            true => read_each(&*backend.store, &backend.namespace, &keys).await?.into_iter().filter_map(Result::ok).collect(),
             false => backend.store.get_many(&backend.namespace, &keys, false).await?,
         };
         for item in items.into_iter().flatten() {
@@ -364,10 +367,10 @@ impl Rows {
         Ok(())
     }
 
-    fn place(&self, path: &VfsPath) -> Option<(Place, Item)> {
+    fn place(&self, path: &VfsPath) -> Option<(RowKey, Item)> {
         let of = |key: String, is_directory: bool| {
             let item = self.keys.get(&key)?.clone()?;
-            Some((Place { path: path.to_owned(), is_directory }, item))
+            Some((RowKey { path: path.to_owned(), is_directory }, item))
         };
         of(file_key(path), false).or_else(|| of(directory_key(path), true))
     }
@@ -376,7 +379,7 @@ impl Rows {
     fn by_directory(self) -> Result<BTreeMap<VfsPathBuf, [Option<Bytes>; 2]>> {
         let mut by_directory: BTreeMap<VfsPathBuf, [Option<Bytes>; 2]> = BTreeMap::new();
         for item in self.keys.into_values().flatten() {
-            let Place { path, .. } = Place::of(&item.key)?;
+            let RowKey { path, .. } = RowKey::of(&item.key)?;
             let slot = IGNORE_FILE_NAMES.iter().position(|name| *name == path.name());
             if let (Some(slot), Some(directory)) = (slot, path.parent()) {
                 by_directory.entry(directory.to_owned()).or_default()[slot] = Some(item.value);

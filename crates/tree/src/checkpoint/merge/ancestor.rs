@@ -38,8 +38,8 @@ struct Threads<'c> {
 ///
 /// # Errors
 /// [`NotFound`](ErrorKind::NotFound) when there is none, or when it was pruned. [`Ambiguous`](ErrorKind::Ambiguous) after a criss-cross
-/// merge, which leaves two common ancestors of which neither descends from the other: comparing with only one would silently lose what a
-/// side reverted of the other.
+/// merge, which leaves two common ancestors of which neither descends from the other: comparing with only one of them would silently lose
+/// changes that one side reverted.
 pub(super) async fn nearest(
     checkpointer: &dyn Checkpointer,
     scope: &Scope,
@@ -144,25 +144,20 @@ impl Threads<'_> {
 }
 
 fn pruned(ours: &ThreadCheckpoint, theirs: &ThreadCheckpoint) -> Error {
-    let message = format!(
-        "the checkpoint that threads `{}` and `{}` both come from was pruned; name the one to compare both with as the base",
-        ours.thread, theirs.thread
-    );
+    let message =
+        format!("the common ancestor of threads `{}` and `{}` was pruned; name a checkpoint as the base", ours.thread, theirs.thread);
     Error::new(ErrorKind::NotFound, message)
 }
 
 fn criss_cross(one: &ThreadCheckpoint, other: &ThreadCheckpoint) -> Error {
     let message = format!(
-        "both come from checkpoint `{}` of thread `{}` and from `{}` of thread `{}`, neither of which comes from the other; name one as the base",
+        "the threads have two unrelated common ancestors, checkpoint `{}` of thread `{}` and `{}` of thread `{}`; name one as the base",
         one.id, one.thread, other.id, other.thread
     );
     Error::new(ErrorKind::Ambiguous, message)
 }
 
 fn unrelated(ours: &ThreadCheckpoint, theirs: &ThreadCheckpoint) -> Error {
-    let message = format!(
-        "threads `{}` and `{}` have no checkpoint that both come from; name the one to compare both with as the base",
-        ours.thread, theirs.thread
-    );
+    let message = format!("threads `{}` and `{}` have no common ancestor; name a checkpoint as the base", ours.thread, theirs.thread);
     Error::new(ErrorKind::NotFound, message)
 }

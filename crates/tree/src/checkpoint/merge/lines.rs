@@ -100,7 +100,7 @@ pub(super) async fn merge_all(
         budget = left;
         let mut merged = merged.into_iter();
         all.extend(some.iter().map(|file| match is_small(file) {
-            true => merged.next().expect("one of each small file"),
+            true => merged.next().expect("the work merged every small file"),
             false => no_text(),
         }));
     }

@@ -153,7 +153,6 @@ async fn base(
         }
     }
     let [ours, theirs] = threads;
-    let message =
-        format!("neither thread `{ours}` nor `{theirs}` has the checkpoint `{id}` to compare both with; list them to see those there are");
+    let message = format!("neither thread `{ours}` nor `{theirs}` has the base checkpoint `{id}`; list their checkpoints for a valid id");
     Err(Error::new(ErrorKind::NotFound, message))
 }

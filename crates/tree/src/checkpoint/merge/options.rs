@@ -82,7 +82,7 @@ impl From<MergeStrategy> for MergeResolution {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MergeOptions {
-    /// The checkpoint to compare both with, from either thread. The default is the newest common ancestor.
+    /// The base: a checkpoint of either thread. The default is the newest common ancestor.
     pub base: Option<CheckpointId>,
     /// The decision for conflicts without a resolution. By default they stay undecided, and nothing is written.
     pub strategy: Option<MergeStrategy>,
@@ -124,7 +124,7 @@ impl MergeOptions {
         Self::default()
     }
 
-    /// Sets the checkpoint to compare both with.
+    /// Sets the base.
     #[must_use]
     pub fn with_base(mut self, base: CheckpointId) -> Self {
         self.base = Some(base);

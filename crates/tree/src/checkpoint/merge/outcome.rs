@@ -114,7 +114,7 @@ impl fmt::Display for MergeConflictKind {
         f.pad(match self {
             Self::BothChanged => "both changed it",
             Self::BothAdded => "both added it",
-            Self::Binary => "both changed it, and it is no text",
+            Self::Binary => "both changed it, and it is not text",
             Self::ChangedAndRemoved => "one changed it, one removed it",
             Self::FileAndDirectory => "a file on one side, a directory on the other",
             Self::DirectoryRemoved => "added on one side, its directory removed on the other",
@@ -150,7 +150,7 @@ pub struct MergeConflict {
     pub decided: Option<MergeResolution>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
@@ -200,8 +200,8 @@ pub struct MergeLines {
     pub line: usize,
     /// The number of lines.
     pub lines: usize,
-    /// The text, lossily decoded as UTF-8; cut after 2 KiB, and omitted if many conflicts are listed.
+    /// The text, lossily decoded as UTF-8; truncated after 2 KiB, and omitted if many conflicts are listed.
     pub text: String,
-    /// Whether the text is cut or omitted.
+    /// Whether the text is truncated or omitted.
     pub truncated: bool,
 }

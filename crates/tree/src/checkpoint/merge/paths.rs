@@ -149,7 +149,7 @@ pub(super) async fn plan(
         conflicts.push(case.into_conflict(decided));
     }
     if let Some(unused) = options.resolutions.keys().find(|said| !used.contains(*said)) {
-        let message = format!("`{unused}` is no conflict of this merge; leave its resolution out");
+        let message = format!("`{unused}` is not a conflict of this merge; leave its resolution out");
         return Err(Error::invalid_argument(message).at(unused));
     }
     steps.sort_by(|one, other| one.path.cmp(&other.path));
@@ -173,7 +173,7 @@ impl Sorted<'_> {
         let mut cover: Option<&VfsPathBuf> = None;
         for path in paths {
             if cover.is_some_and(|cover| path.starts_with(cover)) {
-                self.cases.last_mut().expect("the cover is a case").beneath.push(path.clone());
+                self.cases.last_mut().expect("the covering conflict was pushed before").beneath.push(path.clone());
                 continue;
             }
             cover = match (ours.0.get(path), theirs.0.get(path)) {
@@ -310,7 +310,7 @@ impl Plan {
             match sight {
                 Sight::Hidden => {
                     let message =
-                        "the two threads differ in something that a rule keeps from you; ask somebody who may see it to merge them";
+                        "the two threads differ in something that a rule hides from you; ask somebody who may read it to merge them";
                     return Err(Error::new(ErrorKind::PermissionDenied, message));
                 }
                 Sight::Named => {

@@ -106,7 +106,7 @@ impl Audit {
         self.sink.record(record).map_err(|error| {
             self.lost.fetch_add(1, Ordering::Relaxed);
             tracing::error!(call = record.call, operation = %record.operation, path = %record.path, error = %error, "an audit record was lost");
-            let message = "the audit log takes no records, and nothing may happen without one; try again later";
+            let message = "the audit log cannot be written, and no operation may run without a record; try again later";
             Error::new(ErrorKind::Unavailable, message).at(&record.path).during(record.operation).without_effect().with_source(error)
         })
     }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn dropped_call_is_recorded_as_given_up() {
+    async fn dropped_call_is_recorded_as_abandoned() {
         let sink = Arc::new(MemorySink::new(9));
         let audit = held_still(Arc::clone(&sink));
         let changes = [write("x")];
@@ -285,7 +285,7 @@ mod tests {
     async fn calls_proceed_and_losses_are_counted_when_sink_fails() {
         let audit = held_still(Full::after(0));
         let changes = [write("x")];
-        apply(&audit, &changes).await.expect("done all the same");
+        apply(&audit, &changes).await.expect("the change succeeds although the sink fails");
         assert_eq!(audit.lost(), 1);
     }
 

@@ -17,7 +17,7 @@ pub struct AuditRecord {
     pub call: u64,
     /// The start time.
     pub at: Timestamp,
-    /// The caller, if the layer was told.
+    /// The caller, if the layer knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// The operation; a batch of several changes is `apply`.
@@ -67,6 +67,7 @@ impl AuditChange {
             Change::Write { content, .. } | Change::Append { content, .. } => content.len(),
             Change::Edit { edits, .. } => edits.iter().map(|edit| edit.new.len()).sum(),
             Change::CreateDir { .. } | Change::Delete { .. } | Change::Rename { .. } | Change::Copy { .. } => 0,
+            _ => 0,
         };
         Self {
             operation: change.kind(),

@@ -103,12 +103,12 @@ impl<W> fmt::Debug for JsonLinesSink<W> {
 impl<W: Write + Send> AuditSink for JsonLinesSink<W> {
     fn record(&self, record: &AuditRecord) -> Result<()> {
         let mut line = serde_json::to_vec(record)
-            .map_err(|error| Error::new(ErrorKind::Internal, "an audit record could not be made JSON").with_source(error))?;
+            .map_err(|error| Error::new(ErrorKind::Internal, "an audit record could not be encoded as JSON").with_source(error))?;
         line.push(b'\n');
         self.writer
             .lock()
             .write_line(&line)
-            .map_err(|error| Error::new(ErrorKind::Unavailable, "the audit log could not be written; look at its disk").with_source(error))
+            .map_err(|error| Error::new(ErrorKind::Unavailable, "the audit log could not be written; check its disk").with_source(error))
     }
 }
 

@@ -35,9 +35,9 @@ struct Check<'a, B> {
     asked: Vec<VfsPathBuf>,
     /// The files and directories that earlier changes of the batch create, and whether they are directories.
     placed: BTreeMap<VfsPathBuf, bool>,
-    /// The paths that earlier changes of the batch move or copy, as subtrees, each with its new place.
+    /// The paths that earlier changes of the batch move or copy, as subtrees, each with its new path.
     moved: Vec<(VfsPathBuf, VfsPathBuf)>,
-    /// The new places, in path order.
+    /// The new paths, in path order.
     moved_to: BTreeSet<VfsPathBuf>,
 }
 
@@ -45,7 +45,7 @@ struct Check<'a, B> {
 struct Needs<'a> {
     at: &'a VfsPath,
     kinds: &'static [OpKind],
-    /// The new place, and the operations needed there.
+    /// The new path, and the operations needed there.
     target: Option<(&'a VfsPath, &'static [OpKind])>,
     /// Whether the path itself is read, and so followed if it is a link. Links within are moved and copied as links.
     reads: bool,
@@ -79,6 +79,7 @@ impl<B: Backend> Check<'_, B> {
                 let (kinds, target_kinds): (&[_], &[_]) = (&[OpKind::Read], &[OpKind::Copy, OpKind::Write]);
                 self.take(Needs { at: from, kinds, target: Some((to, target_kinds)), reads: true }).await
             }
+            other => Err(other.unsupported()),
         }
     }
 
@@ -110,7 +111,7 @@ impl<B: Backend> Check<'_, B> {
     }
 
     /// Checks that no link is followed on the way to a path, both where it is now and where the batch moves it from: a link that an earlier
-    /// change moves to the path is still at its old place.
+    /// change moves to the path is still at its old path.
     async fn check_links(&self, path: &VfsPath, follows_last: bool) -> Result<()> {
         self.layer.check_links(path, follows_last).await?;
         let mut at = path.to_owned();
@@ -151,7 +152,7 @@ impl<B: Backend> Check<'_, B> {
         let is_moved_beneath =
             self.moved_to.range::<VfsPath, _>((Bound::Included(at), Bound::Unbounded)).next().is_some_and(|moved| moved.starts_with(at));
         if is_moved_beneath || at.ancestors().any(|above| self.moved_to.contains(above)) {
-            let message = format!("what `{at}` holds is moved by the same batch and rules may reach it; send the changes one by one");
+            let message = format!("the same batch moves the contents of `{at}`, to which rules may apply; send the changes one by one");
             return Err(Error::new(ErrorKind::PermissionDenied, message).at(at));
         }
         let asked = &mut self.asked;
@@ -184,6 +185,8 @@ impl<B: Backend> Check<'_, B> {
                 self.moved.push((from.clone(), to.clone()));
                 self.moved_to.insert(to.clone());
             }
+            // The check has refused it.
+            _ => {}
         }
     }
 }
@@ -212,8 +215,7 @@ fn check_inside(policy: &Policy, needs: &Needs<'_>, path: &VfsPath, is_directory
 
 /// Returns the error for a protected path within a directory. It does not name that path, which may be hidden.
 fn protected(at: &VfsPath) -> Error {
-    let message =
-        format!("`{at}` holds something that a rule protects, here or where it would go; name what else in it is meant, one by one");
+    let message = format!("`{at}` contains something that a rule protects, here or at its new path; name the other entries one by one");
     Error::new(ErrorKind::PermissionDenied, message).at(at)
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, EntryKind, FileRead, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult,
-    Listing, LsOptions, OpKind, PathGuard, ReadOptions, Review, SearchOptions, SearchResult, Sight, Truncation,
+    Listing, LsOptions, OpKind, PathGuard, ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions, Truncation,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
@@ -135,7 +135,7 @@ impl<B: Backend> Permissions<B> {
     }
 
     async fn is_directory(&self, path: &VfsPath) -> Result<bool> {
-        match self.inner.stat(path).await {
+        match self.inner.stat(path, &self.stat_options(&StatOptions::new())).await {
             Ok(entry) => Ok(entry.is_directory()),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
             Err(error) => Err(error),
@@ -147,16 +147,19 @@ impl<B: Backend> Permissions<B> {
         !self.follows_links && !self.policy.is_open()
     }
 
+    fn stat_options(&self, options: &StatOptions) -> StatOptions {
+        options.clone().with_refuse_links(options.refuse_links || self.refuses_links())
+    }
+
     /// Checks that no link is followed on the way to a path.
     async fn check_links(&self, path: &VfsPath, follows_last: bool) -> Result<()> {
         if !self.refuses_links() || !self.inner.capabilities().symlinks {
             return Ok(());
         }
         for step in path.ancestors().skip(1).chain(follows_last.then_some(path)) {
-            match self.inner.stat(step).await {
+            match self.inner.stat(step, &StatOptions::new()).await {
                 Ok(entry) if entry.kind == EntryKind::Symlink => {
-                    let message =
-                        format!("`{step}` is a link and may lead past the rules of this tree; name what it leads to by its own path");
+                    let message = format!("`{step}` is a link and may bypass the rules of this tree; use the path of its target");
                     return Err(Error::new(ErrorKind::PermissionDenied, message).at(step));
                 }
                 Ok(entry) if entry.is_directory() => {}
@@ -190,9 +193,7 @@ impl<B: Backend> Permissions<B> {
         let about = paths.first().cloned().unwrap_or_else(VfsPathBuf::root);
         let refused = |message: String| Err(Error::new(ErrorKind::PermissionDenied, message).at(&about).during(operation));
         let Some(approver) = &self.approver else {
-            return refused(format!(
-                "`{operation}` of `{about}` needs approval and there is no one to give it; leave it, or tell the user"
-            ));
+            return refused(format!("`{operation}` of `{about}` needs approval and nobody is here to give it; skip it, or tell the user"));
         };
         match approver.approve(&ApprovalRequest { operation, paths, changes }).await? {
             Approval::Granted => Ok(()),
@@ -227,12 +228,12 @@ impl<B: Backend> Backend for Permissions<B> {
         self.inner.capabilities()
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
+    async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
         if !self.policy.shows(path, true) {
             return Err(Error::not_found(path));
         }
         self.check_links(path, false).await?;
-        let mut entry = self.inner.stat(path).await?;
+        let mut entry = self.inner.stat(path, &self.stat_options(options)).await?;
         // The target of a link may be hidden.
         entry.leads_to = entry.leads_to.filter(|target| self.policy.shows(target, true));
         if self.policy.shows(path, entry.is_directory()) { Ok(entry) } else { Err(Error::not_found(path)) }
@@ -374,7 +375,7 @@ fn denied(policy: &Policy, operation: OpKind, kind: OpKind, path: &VfsPath) -> E
     Error::new(ErrorKind::PermissionDenied, message).at(path).during(operation)
 }
 
-/// Appends a page of a grep. The file at which a page was cut continues in the next.
+/// Appends a page of a grep. The file at which a page ends continues in the next.
 fn merge(found: &mut GrepResult, page: GrepResult) {
     found.files_searched += page.files_searched;
     found.files_binary += page.files_binary;

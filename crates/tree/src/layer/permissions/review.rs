@@ -18,7 +18,7 @@ pub(super) async fn review<B: Backend>(layer: &Permissions<B>, review: &Review) 
     if review.purpose == ReviewPurpose::Whole
         && [OpKind::Stat, OpKind::Read].iter().any(|kind| layer.policy.may_refuse_beneath(*kind, &review.at))
     {
-        let message = "a part of this tree is kept from you, and this tells of all of it; ask somebody who may see it";
+        let message = "this covers the whole tree, and rules hide a part of it from you; ask somebody who may read all of it";
         return Err(Error::new(ErrorKind::PermissionDenied, message).at(&review.at));
     }
     if review.purpose == ReviewPurpose::Change {
@@ -40,7 +40,7 @@ fn check<B: Backend>(layer: &Permissions<B>, review: &Review) -> Result<Vec<VfsP
     for difference in &review.differences {
         let path = &difference.path;
         if !policy.shows(path, difference.is_directory()) {
-            let message = "this would change something that a rule protects; nothing was changed, leave it, or tell the user";
+            let message = "this would change something that a rule protects; nothing was changed, skip it, or tell the user";
             return Err(Error::new(ErrorKind::PermissionDenied, message).at(&review.at));
         }
         for kind in difference.operations() {

@@ -69,7 +69,7 @@ impl Operations {
         single.map(|kind| Self::of(&[kind])).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.kinds().filter(|kind| *kind != OpKind::Apply).map(OpKind::name).collect();
             Error::invalid_argument(format!(
-                "`{name}` is no operation of a rule; name `read`, `write`, `all` or one of {}",
+                "`{name}` is not an operation of a rule; name `read`, `write`, `all` or one of {}",
                 names.join(", ")
             ))
         })
@@ -140,7 +140,7 @@ impl Rule {
         Ok(Self { effect, operations: operations.into(), patterns, paths })
     }
 
-    /// Ignores case, for hosts whose file names do: there `/SECRETS` is `/secrets`.
+    /// Ignores case, for hosts with case-insensitive file names, where `/SECRETS` is `/secrets`.
     ///
     /// # Errors
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a pattern that becomes too large.

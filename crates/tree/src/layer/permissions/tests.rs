@@ -1,9 +1,10 @@
 use super::*;
 use crate::backend::{BackendExt, StateBackend};
+use crate::forward_backend;
 use crate::layer::{Fault, Layered};
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use treehold_core::ops::{Edit, GrepOutput, WriteMode};
+use treehold_core::ops::{Edit, GrepOutput, StatOptions, WriteMode};
 
 type Stack = Permissions<Arc<StateBackend>>;
 
@@ -70,7 +71,7 @@ async fn hidden_path_looks_absent() {
     assert_eq!(found.files_searched, 3, "hidden content is not searched");
     for hidden in ["/secrets", "/secrets/key", "/secrets/none", "/d/.env"] {
         let at = path(hidden);
-        assert_eq!(kind(tree.stat(&at).await), Some(ErrorKind::NotFound), "{hidden}");
+        assert_eq!(kind(tree.stat(&at, &StatOptions::new()).await), Some(ErrorKind::NotFound), "{hidden}");
         assert_eq!(kind(tree.read(&at, &ReadOptions::new()).await), Some(ErrorKind::NotFound), "{hidden}");
         assert_eq!(kind(tree.ls(&at, &LsOptions::new()).await), Some(ErrorKind::NotFound), "{hidden}");
         assert_eq!(kind(tree.glob(&at, &GlobOptions::new("*")).await), Some(ErrorKind::NotFound), "{hidden}");
@@ -115,7 +116,7 @@ async fn single_operation_can_be_denied() {
     tree.append("/log", "more").await.expect("allowed");
     assert_eq!(kind(tree.write("/log", "").await), Some(ErrorKind::PermissionDenied));
     // It can be seen but not read, by any operation.
-    tree.stat(&path("/sealed/a")).await.expect("seen");
+    tree.stat(&path("/sealed/a"), &StatOptions::new()).await.expect("seen");
     assert_eq!(kind(tree.read_text("/sealed/a").await), Some(ErrorKind::PermissionDenied));
     assert_eq!(kind(tree.grep(&path("/sealed/a"), &GrepOptions::new("needle")).await), Some(ErrorKind::PermissionDenied));
     assert_eq!(kind(tree.edit("/sealed/a", "needle", "x").await), Some(ErrorKind::PermissionDenied));
@@ -123,7 +124,7 @@ async fn single_operation_can_be_denied() {
     assert_eq!(kind(tree.copy("/sealed", "/mine").await), Some(ErrorKind::PermissionDenied));
     let found = tree.grep(VfsPath::ROOT, &GrepOptions::new("needle").with_output(GrepOutput::Files)).await.expect("searched");
     assert_eq!(found.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["/b", "/keep/a", "/log"]);
-    // Moving away removes.
+    // Moving a file away counts as removing it.
     assert_eq!(kind(tree.rename("/keep/a", "/b2").await), Some(ErrorKind::PermissionDenied));
     assert_eq!(kind(tree.rename("/keep", "/b2").await), Some(ErrorKind::PermissionDenied));
     tree.write("/keep/a", "x").await.expect("allowed");
@@ -144,7 +145,7 @@ async fn directory_operation_is_refused_if_a_rule_protects_its_content() {
     assert_eq!(kind(tree.copy("/lib", "/x").await), Some(ErrorKind::PermissionDenied));
     tree.rename("/free", "/app/free").await.expect("nothing is protected in it");
     tree.delete_all("/app/free").await.expect("nothing is protected in it");
-    assert!(tree.inner().exists("/app/.env").await.expect("it can be asked"));
+    assert!(tree.inner().exists("/app/.env").await.expect("the tree answers"));
 }
 
 #[tokio::test]
@@ -167,7 +168,7 @@ async fn move_or_copy_over_hidden_file_is_refused() {
         let copied = tree.apply_one(Change::Copy { from, to, overwrite }).await;
         assert_eq!(kind(copied), Some(ErrorKind::PermissionDenied));
     }
-    assert_eq!(tree.inner().read_text("/private/key").await.expect("it stands"), "needle in /private/key\n");
+    assert_eq!(tree.inner().read_text("/private/key").await.expect("the file is unchanged"), "needle in /private/key\n");
 }
 
 #[tokio::test]
@@ -184,7 +185,7 @@ async fn batch_cannot_bypass_rules() {
         let error = tree.apply(&batch, &ApplyOptions::new()).await.expect_err("refused");
         assert_eq!((error.kind(), error.change(), error.applied()), (ErrorKind::PermissionDenied, Some(1), 0), "{batch:?}");
     }
-    assert!(!tree.exists("/x").await.expect("it can be asked"));
+    assert!(!tree.exists("/x").await.expect("the tree answers"));
     // The usual way to replace a file atomically.
     tree.apply(&[write("/out/a.new"), rename("/out/a.new", "/out/a")], &ApplyOptions::new()).await.expect("allowed");
     tree.apply(&[write("/stage/a"), rename("/stage", "/out/stage")], &ApplyOptions::new()).await.expect("allowed");
@@ -200,7 +201,7 @@ async fn directories_above_allowed_paths_can_be_walked() {
     let found = tree.grep(&path("/team"), &GrepOptions::new("needle")).await.expect("searched");
     assert_eq!((found.files.len(), found.files_searched), (1, 1));
     tree.write("/team/ada/new", "x").await.expect("allowed");
-    assert_eq!(kind(tree.stat(&path("/team/b")).await), Some(ErrorKind::NotFound));
+    assert_eq!(kind(tree.stat(&path("/team/b"), &StatOptions::new()).await), Some(ErrorKind::NotFound));
     assert_eq!(kind(tree.write("/team/x", "x").await), Some(ErrorKind::PermissionDenied));
     assert_eq!(kind(tree.delete_all("/team/ada").await), Some(ErrorKind::PermissionDenied));
     let shut = Permissions::new([], state(&["/a"]).await).with_default(Effect::Deny);
@@ -221,7 +222,7 @@ async fn batch_asks_once_before_any_change() {
     assert_eq!(*told.asked.lock(), [(OpKind::Apply, vec!["/prod/a".to_owned(), "/prod/b".to_owned()])]);
     tree.delete_all("/prod").await.expect("approved");
     assert_eq!(told.asked.lock().len(), 2);
-    tree.write("/free", "x").await.expect("no one need be asked");
+    tree.write("/free", "x").await.expect("the path needs no approval");
     assert_eq!(told.asked.lock().len(), 2);
 }
 
@@ -250,7 +251,7 @@ async fn refused_approval_changes_nothing() {
 async fn ask_rule_without_approver_denies() {
     let asking = tree(&[(Effect::Ask, Operations::WRITE, "/prod")], &["/prod/a"]).await;
     let error = asking.write("/prod/a", "x").await.expect_err("no approver");
-    assert_eq!(error.message(), "`write` of `/prod/a` needs approval and there is no one to give it; leave it, or tell the user");
+    assert_eq!(error.message(), "`write` of `/prod/a` needs approval and nobody is here to give it; skip it, or tell the user");
     let told = Told::new(Approval::Granted);
     let granting = tree(&[(Effect::Ask, Operations::READ, "/prod")], &["/prod/a", "/b"]).await.with_approver(Arc::clone(&told));
     let found = granting.grep(&path("/prod"), &GrepOptions::new("needle")).await.expect("approved");
@@ -263,7 +264,7 @@ async fn failing_inner_tree_never_opens_a_protected_path() {
     let inner = Layered::new(Fault::from_nth(0), state(&["/d/.env"]).await);
     let tree = Permissions::new([Rule::deny(Operations::ALL, ["/**/.env"]).expect("a legal rule")], inner);
     assert_eq!(kind(tree.delete_all("/d").await), Some(ErrorKind::Unavailable));
-    assert!(tree.inner().inner().exists("/d/.env").await.expect("it can be asked"));
+    assert!(tree.inner().inner().exists("/d/.env").await.expect("the tree answers"));
 }
 
 /// A tree that ignores guards, such as one behind a wire.
@@ -278,21 +279,7 @@ impl fmt::Display for Unguarded {
 
 #[async_trait]
 impl Backend for Unguarded {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.0.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.0.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.0.ls(path, options).await
-    }
+    forward_backend! { self => self.0; capabilities, stat, read, ls, apply, review }
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
         let mut options = options.clone();
@@ -310,14 +297,6 @@ impl Backend for Unguarded {
         let mut options = options.clone();
         options.scope.guard = None;
         self.0.search(path, &options).await
-    }
-
-    async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        self.0.apply(changes, options).await
-    }
-
-    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
-        self.0.review(review).await
     }
 }
 
@@ -422,8 +401,11 @@ mod links {
         tree.copy("/docs", "/mine").await.expect("a link is copied as a link");
         assert_eq!(kind(tree.read_text("/mine/file_link").await), Some(ErrorKind::PermissionDenied));
         assert_eq!(kind(tree.delete("/dir_link/key").await), Some(ErrorKind::PermissionDenied));
-        assert_eq!(tree.stat(&path("/docs/file_link")).await.expect("the link itself is seen").kind, EntryKind::Symlink);
-        tree.delete("/docs/file_link").await.expect("and can be removed");
+        assert_eq!(
+            tree.stat(&path("/docs/file_link"), &StatOptions::new()).await.expect("the link itself is seen").kind,
+            EntryKind::Symlink
+        );
+        tree.delete("/docs/file_link").await.expect("the link can be removed");
         assert_eq!(std::fs::read_to_string(host("secrets/key")).expect("kept"), "needle");
         let trusting = Permissions::new(rules, inner).with_links_followed();
         assert_eq!(trusting.read_text("/dir_link/key").await.expect("trusted"), "needle");

@@ -7,7 +7,7 @@ use crate::backend::Backend;
 use crate::layer::walk::{Met, walk};
 use std::collections::HashMap;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{Change, EntryKind};
+use treehold_core::ops::{Change, EntryKind, StatOptions};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
 /// Checks a batch against a tree before any of it happens.
@@ -92,6 +92,7 @@ impl Check<'_> {
                 self.all(&targets, WRITTEN).await?;
                 self.beneath(from, &sources, &targets).await
             }
+            other => Err(other.unsupported()),
         }
     }
 
@@ -130,8 +131,8 @@ impl Check<'_> {
         let refusal = Refusal { path: self.protections.at.concat(path), reason: reason.to_owned() };
         let _ = ALLOWANCE.try_with(|allowance| allowance.refused.lock().push(refusal));
         let message = format!(
-            "`{path}` may not be {}: {reason}. Leave it, or ask the user to change it or to allow it by `except` under `[protected]` of the \
-             configuration",
+            "`{path}` may not be {}: {reason}; skip it, or ask the user to change it or to allow it with `except` \
+                under `[protected]` of the configuration",
             doing.word
         );
         let error = Error::new(ErrorKind::PermissionDenied, message).at(path);
@@ -180,7 +181,7 @@ impl Check<'_> {
         let is_found = match self.found.get(&path) {
             Some(is_found) => *is_found,
             None => {
-                let is_found = match self.tree.stat(&path).await {
+                let is_found = match self.tree.stat(&path, &StatOptions::new()).await {
                     Ok(_) => true,
                     Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => false,
                     Err(error) => return Err(error),
@@ -203,12 +204,12 @@ impl Check<'_> {
             _ => None,
         };
         if self.done.iter().filter_map(moved).any(|to| to.starts_with(from) && *to != *from) {
-            let message = format!("what `{from}` holds is moved by the same batch; send the changes one by one");
+            let message = format!("the same batch moves the contents of `{from}`; send the changes one by one");
             return Err(Error::new(ErrorKind::PermissionDenied, message).at(from));
         }
         if self.tree.capabilities().symlinks {
             for source in sources {
-                if self.tree.stat(source).await.is_ok_and(|entry| entry.kind == EntryKind::Symlink) {
+                if self.tree.stat(source, &StatOptions::new()).await.is_ok_and(|entry| entry.kind == EntryKind::Symlink) {
                     targets.iter().try_for_each(|to| self.link(to))?;
                 }
             }
@@ -241,7 +242,11 @@ impl Check<'_> {
                 }
                 // An unreadable path cannot be checked, so the change is refused.
                 Met::Failure(failure) => {
-                    let message = format!("`{}` cannot be looked at, and may hold what runs code; move the rest one by one", failure.path);
+                    let message = format!(
+                        "`{}` cannot be inspected and may contain files that run code; move the \
+                        other entries one by one",
+                        failure.path
+                    );
                     Err(Error::new(ErrorKind::PermissionDenied, message).at(&failure.path))
                 }
             });

@@ -6,6 +6,7 @@
 
 use crate::backend::Backend;
 use crate::backend::overlay::ApplyGuard;
+use crate::forward_backend;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -18,10 +19,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Difference, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
-    LsOptions, ReadOptions, Review, ReviewPurpose, SearchOptions, SearchResult, Sight, WriteMode,
-};
+use treehold_core::ops::{ApplyOptions, Change, Changed, Difference, Review, ReviewPurpose, Sight, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::work;
 use turns::{Ground, Turn};
@@ -84,8 +82,10 @@ impl Named {
     fn new(pattern: &str, reason: impl Into<String>) -> Result<Self> {
         let names: Vec<&str> = pattern.split('/').collect();
         if pattern.trim_matches('*').is_empty() || names.iter().any(|name| name.is_empty() || matches!(*name, "." | ".." | "**")) {
-            let message =
-                format!("`{pattern}` is no name of a protected file; write it as `.envrc` or `.vscode/tasks.json`, with `*` in a name");
+            let message = format!(
+                "`{pattern}` is not a valid name of a protected file; write it as `.envrc` or \
+                    `.vscode/tasks.json`, with `*` in a name"
+            );
             return Err(Error::invalid_argument(message));
         }
         Ok(Self { names: names.into_iter().map(Pattern::new).collect(), reason: reason.into() })
@@ -144,7 +144,7 @@ enum Why<'a> {
 impl Protections {
     /// Protects the names in [`RUNS_CODE`], in a tree mounted at a path of the whole tree.
     pub fn new(at: &VfsPath) -> Self {
-        let named = RUNS_CODE.iter().map(|(pattern, reason)| Named::new(pattern, *reason).expect("the list holds names")).collect();
+        let named = RUNS_CODE.iter().map(|(pattern, reason)| Named::new(pattern, *reason).expect("the built-in names are valid")).collect();
         Self { at: at.to_owned(), named, exempt: Vec::new(), exempt_paths: Vec::new(), governing: Vec::new(), ground: Arc::default() }
     }
 
@@ -250,8 +250,7 @@ impl Protections {
     fn is_allowed(&self, path: &VfsPath, depth: usize) -> bool {
         let whole = self.at.concat(path);
         let allows = |allowed: &VfsPathBuf| {
-            // A permission for a directory above does not count: it names everything in it, including what a person does not see to run
-            // code.
+            // A permission for a directory above does not count: it would include files in the directory that the person did not think of.
             whole.starts_with(allowed) && allowed.strip_prefix(&self.at).is_some_and(|allowed| allowed.depth() >= depth)
         };
         ALLOWANCE.try_with(|allowance| allowance.allowed.iter().any(allows)).unwrap_or(false)
@@ -280,7 +279,7 @@ impl ApplyGuard for Protections {
 }
 
 fn governs(path: &VfsPath, reason: &str) -> Error {
-    let message = format!("`{path}` cannot be changed through this tree: {reason}. Leave it, or ask the user to change it");
+    let message = format!("`{path}` cannot be changed through this tree: {reason}; skip it, or ask the user to change it");
     Error::new(ErrorKind::PermissionDenied, message).at(path)
 }
 
@@ -343,33 +342,7 @@ impl<B: Backend> fmt::Display for Protected<B> {
 
 #[async_trait]
 impl<B: Backend> Backend for Protected<B> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.inner.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.inner.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.inner.ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.inner.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.inner.grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.inner.search(path, options).await
-    }
+    forward_backend! { self => self.inner; capabilities, stat, read, ls, glob, grep, search }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         let turn = Arc::new(self.protections.turn(changes).await);

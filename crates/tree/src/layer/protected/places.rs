@@ -1,11 +1,11 @@
-//! The paths that a change can reach: the named path, the targets of links on the way, and their places before the batch.
+//! The paths that a change can reach: the named path, the targets of links on the way, and their paths before the batch.
 
 use crate::backend::Backend;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{Change, EntryKind};
+use treehold_core::ops::{Change, EntryKind, StatOptions};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
-/// The most places that one path may have had during a batch.
+/// The most earlier paths that one path may have had during a batch.
 const PLACES_MAX: usize = 64;
 
 /// Returns every path that a change to `path` may reach: itself, the targets of links on the way, and the targets of links that were
@@ -38,11 +38,11 @@ pub(super) async fn places(tree: &dyn Backend, done: &[Change], path: &VfsPath, 
 /// Returns where a path leads through links; `None` if there is no link on the way.
 async fn resolved(tree: &dyn Backend, path: &VfsPath, follows_last: bool) -> Result<Option<VfsPathBuf>> {
     for step in path.ancestors().skip(1).chain(follows_last.then_some(path)) {
-        match tree.stat(step).await {
+        match tree.stat(step, &StatOptions::new()).await {
             Ok(entry) if entry.kind == EntryKind::Symlink => {
                 let rest = path.strip_prefix(step).map(ToOwned::to_owned);
                 let Some((target, rest)) = entry.leads_to.zip(rest) else {
-                    let message = format!("`{step}` is a link that leads nowhere within this tree; name a path without it");
+                    let message = format!("`{step}` is a link whose target is not in this tree; name a path without it");
                     return Err(Error::new(ErrorKind::PermissionDenied, message).at(step));
                 };
                 let on = target.concat(&rest);

@@ -15,7 +15,7 @@ use treehold_core::path::{VfsPath, VfsPathBuf};
 pub(super) struct Repository {
     /// The names that such a directory contains. The rarest is first, because the first missing one ends the check.
     pub(super) marks: &'static [&'static str],
-    /// Whether programs find it without being told where it is. Then nobody may complete one.
+    /// Whether programs find such a repository on their own. Then no change may complete one.
     pub(super) is_found: bool,
     pub(super) reason: &'static str,
 }

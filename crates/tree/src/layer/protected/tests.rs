@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::backend::{BackendExt, StateBackend};
+use crate::forward_backend;
 use std::collections::BTreeMap;
 use treehold_core::ops::{Edit, EntryKind, OpKind};
 
@@ -16,7 +17,7 @@ fn changes(kind: OpKind, target: &VfsPath, prefix: &VfsPath, first: &str) -> Vec
     let top = prefix.concat(&path(&format!("/{first}")));
     let write = |path: VfsPathBuf| Change::Write { path, content: "x".into(), mode: WriteMode::Overwrite };
     match kind {
-        // These change nothing, and a batch consists of the others.
+        // The reads change nothing, and a batch consists of the other kinds.
         OpKind::Stat | OpKind::Read | OpKind::Ls | OpKind::Glob | OpKind::Grep | OpKind::Search | OpKind::Apply => Vec::new(),
         OpKind::Write => vec![
             vec![write(to.clone())],
@@ -35,7 +36,7 @@ fn changes(kind: OpKind, target: &VfsPath, prefix: &VfsPath, first: &str) -> Vec
         OpKind::Rename => vec![
             vec![Change::Rename { from: path("/source"), to: to.clone(), overwrite: true }],
             vec![Change::Rename { from: to.clone(), to: path("/taken"), overwrite: false }],
-            // A directory whose content becomes protected by its new place.
+            // A directory whose content becomes protected by its new path.
             vec![Change::Rename { from: holder.clone(), to: top.clone(), overwrite: false }],
             vec![
                 Change::Rename { from: path("/source"), to: path("/between"), overwrite: false },
@@ -71,7 +72,7 @@ async fn held(tree: &dyn Backend) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn every_change_of_every_entry_is_refused_at_any_place_and_spelling() {
+async fn every_change_of_every_entry_is_refused_at_any_path_and_spelling() {
     for (pattern, _) in RUNS_CODE {
         let name = pattern.replace('*', "x");
         let spellings = [name.clone(), name.to_uppercase(), format!("{name}."), format!("{}\u{200d}", name)];
@@ -147,7 +148,7 @@ async fn batch_with_repeated_or_recursive_moves_is_checked_in_bounded_time() {
     assert_ne!(error.kind(), ErrorKind::Internal, "{error}");
     let mut again: Vec<Change> = (0..100).map(|number| onto(format!("/a/b{number}"), "/a")).collect();
     again.push(write("/a/x"));
-    let error = tree.apply(&again, &ApplyOptions::new()).await.expect_err("too many places");
+    let error = tree.apply(&again, &ApplyOptions::new()).await.expect_err("too many paths to check");
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
@@ -157,13 +158,13 @@ async fn refusal_names_the_reason_and_how_to_allow_it() {
     let error = tree.write("/.envrc", "x").await.expect_err("refused");
     assert_eq!(
         error.message(),
-        "`/.envrc` may not be written: direnv runs it when a shell enters the directory. Leave it, or ask the user to change it or to allow \
-         it by `except` under `[protected]` of the configuration"
+        "`/.envrc` may not be written: direnv runs it when a shell enters the directory; skip it, or ask the user to change it or to allow \
+         it with `except` under `[protected]` of the configuration"
     );
 }
 
 #[tokio::test]
-async fn names_are_added_by_name_and_exempted_by_name_or_path() {
+async fn protection_is_extended_by_name_and_lifted_by_name_or_path() {
     let protections = Protections::new(&path("/workspace")).with_names(["Justfile", ".tool/*.lua"]).expect("names");
     let protections = protections.without([".vscode/settings.json", "/workspace/fixtures", "/elsewhere"]).expect("names");
     let tree = Protected::new(protections, StateBackend::new());
@@ -218,7 +219,7 @@ async fn allowance_covers_only_the_named_paths_and_its_duration() {
     named("/w/.git/hooks").during(write("/.git/config")).await.expect_err("another");
     named("/w").during(write("/.git/hooks/pre-commit")).await.expect_err("a directory above does not name it");
     named("/.git").during(write("/.git/hooks/pre-commit")).await.expect_err("of another mount");
-    write("/.git/hooks/pre-commit").await.expect_err("it is over");
+    write("/.git/hooks/pre-commit").await.expect_err("the exclusive turn has ended");
 }
 
 #[cfg(all(feature = "filesystem", unix))]
@@ -258,9 +259,9 @@ async fn protected_path_cannot_be_reached_through_links() {
     tree.apply(&batch, &ApplyOptions::new().with_allow_partial(true)).await.expect_err("through a link that was moved");
     assert_eq!(std::fs::read_to_string(at("repo/.git/config")).expect("read"), "old");
     assert!(std::fs::read_dir(at("repo/.git/hooks")).expect("listed").next().is_none());
-    // The link itself is nobody's code.
-    tree.delete("/config").await.expect("a link is removed as one");
-    tree.write("/plain/file", "y").await.expect("nothing of this is about others");
+    // The link itself runs no code.
+    tree.delete("/config").await.expect("removing a link leaves its target");
+    tree.write("/plain/file", "y").await.expect("other paths are not affected");
 }
 
 /// A tree in which a rename or copy waits at a gate once its turn has come.
@@ -269,7 +270,7 @@ struct Gated {
     inner: StateBackend,
     reached: tokio::sync::Notify,
     opened: tokio::sync::Notify,
-    /// Whether it keeps what abandoned work must hold.
+    /// Whether it keeps what a change must hold until it ends, even when nobody waits for it.
     keeps: bool,
     kept: Mutex<Option<Arc<dyn std::any::Any + Send + Sync>>>,
 }
@@ -282,33 +283,7 @@ impl fmt::Display for Gated {
 
 #[async_trait]
 impl Backend for Gated {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.inner.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.inner.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.inner.ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.inner.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.inner.grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.inner.search(path, options).await
-    }
+    forward_backend! { self => self.inner; capabilities, stat, read, ls, glob, grep, search, review }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         if changes.iter().any(|change| change.target().is_some()) {
@@ -319,10 +294,6 @@ impl Backend for Gated {
             self.opened.notified().await;
         }
         self.inner.apply(changes, options).await
-    }
-
-    async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
-        self.inner.review(review).await
     }
 }
 
@@ -357,7 +328,7 @@ async fn write_into_directory_being_moved_waits_for_the_move() {
             let writing = tokio::spawn(async move { writer.write(at, "runs").await.map(drop) });
             settle(&writing).await;
             gated.opened.notify_one();
-            moving.await.expect("joined").expect("it held nothing");
+            moving.await.expect("joined").expect("the directory was empty");
             writing.await.expect("joined").expect("it is a file like any other");
             assert!(!gated.inner.exists("/.vscode/tasks.json").await.expect("asked"), "{roots:?}");
         }
@@ -373,7 +344,7 @@ async fn turn_of_abandoned_move_lasts_until_its_work_ends() {
     let moving = tokio::spawn(async move { mover.rename("/h", "/.vscode").await.map(drop) });
     gated.reached.notified().await;
     moving.abort();
-    moving.await.expect_err("given up");
+    moving.await.expect_err("the move was abandoned");
     let writing = tokio::spawn(async move { tree.write("/h/tasks.json", "x").await.map(drop) });
     settle(&writing).await;
     assert!(!writing.is_finished(), "a thread may be moving the directory still");
@@ -425,7 +396,7 @@ async fn link_cannot_be_placed_above_protected_names() {
     tree.apply(&two, &ApplyOptions::new().with_allow_partial(true)).await.expect_err("in two steps");
     tree.rename("/link", "/other").await.expect("nothing is protected beneath it");
     tree.rename("/other", "/fixtures/.vscode").await.expect("left out by the configuration");
-    tree.rename("/free", "/.vscode").await.expect("a directory leads nowhere else");
+    tree.rename("/free", "/.vscode").await.expect("a directory is not a link");
 }
 
 /// Regression: git executed the configuration of such a directory, because all its names are ordinary.
@@ -491,6 +462,6 @@ async fn bare_repository_cannot_be_completed_or_changed() {
         Allowance::new(vec![path("/bare.git")]).during(tree.write("/bare.git/config", "x")).await.expect("named");
         let exempt = Protections::new(VfsPath::ROOT).without(["/bare.git"]).expect("a path");
         Protected::new(exempt, state.clone()).write("/bare.git/config", "x").await.expect("left out");
-        tree.delete_all("/bare.git").await.expect("nothing runs then");
+        tree.delete_all("/bare.git").await.expect("the removed repository cannot run code");
     }
 }

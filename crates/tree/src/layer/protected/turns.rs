@@ -73,7 +73,7 @@ pub(super) async fn turn(ground: &Arc<Ground>, is_alone: bool) -> Turn {
         (Turn { ticket }, (waits_for > 0).then_some(receiver))
     };
     if let Some(begins) = begins {
-        begins.await.expect("a claim in the line keeps its sender until it begins");
+        begins.await.expect("a queued claim keeps its sender until its turn begins");
     }
     turn
 }
@@ -81,7 +81,7 @@ pub(super) async fn turn(ground: &Arc<Ground>, is_alone: bool) -> Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut line = LINE.lock();
-        let at = line.claims.binary_search_by_key(&self.ticket, |claim| claim.ticket).expect("a turn has its claim");
+        let at = line.claims.binary_search_by_key(&self.ticket, |claim| claim.ticket).expect("every turn has a claim in the line");
         let over = line.claims.remove(at);
         for later in &mut line.claims[at..] {
             if over.excludes(&later.ground, later.is_alone) {
@@ -118,8 +118,8 @@ mod tests {
         let unnamed = Arc::new(Ground::default());
         assert!(turn(&unnamed, true).now_or_never().is_some());
         drop(alone);
-        let _one = turn(&ground("/turns/a"), false).now_or_never().expect("it is over");
-        let _other = turn(&ground("/turns/a/b"), false).now_or_never().expect("two that move nothing");
+        let _one = turn(&ground("/turns/a"), false).now_or_never().expect("the exclusive turn has ended");
+        let _other = turn(&ground("/turns/a/b"), false).now_or_never().expect("two shared turns overlap");
         assert!(turn(&ground("/turns"), true).now_or_never().is_none());
     }
 
@@ -130,9 +130,9 @@ mod tests {
         let mut mover = Box::pin(turn(&place, true));
         assert!(futures::poll!(&mut mover).is_pending());
         let mut writer = Box::pin(turn(&place, false));
-        assert!(futures::poll!(&mut writer).is_pending(), "it came after one that runs alone");
+        assert!(futures::poll!(&mut writer).is_pending(), "it waits behind the exclusive turn");
         drop(mover);
-        assert!(futures::poll!(&mut writer).is_ready(), "whoever it waited for has gone");
+        assert!(futures::poll!(&mut writer).is_ready(), "the turns before it have ended");
         drop(first);
     }
 }

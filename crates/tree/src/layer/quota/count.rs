@@ -48,7 +48,7 @@ impl Usage {
             }
             Met::Entry(_) => {}
             Met::Failure(failure) => {
-                tracing::warn!(path = %failure.path, code = failure.error.code, "not counted, as it cannot be read")
+                tracing::warn!(path = %failure.path, code = failure.error.code, "an unreadable entry was not counted")
             }
         }
     }

@@ -46,9 +46,9 @@ impl Ledger {
         state.epoch += 1;
     }
 
-    /// Reserves room for a growth, or returns the usage, reservations included, that leaves none.
+    /// Reserves room for a growth. If there is no room, returns the usage, including reservations.
     ///
-    /// If the usage is unknown, which a turn rules out, nothing is refused and the next change counts the tree.
+    /// If the usage is unknown, which cannot happen during a turn, nothing is refused and the next change counts the tree.
     pub(super) fn reserve(&self, growth: Growth, limits: &QuotaLimits) -> Result<Reservation<'_>, Usage> {
         let mut state = self.state.lock();
         let promised = state.usage.map(|usage| state.reserved.after(usage));

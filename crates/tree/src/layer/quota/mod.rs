@@ -5,17 +5,14 @@
 //! copy or remove whole directories, take turns ([`turns`]), so that the sizes a plan is based on still hold.
 
 use crate::backend::Backend;
+use crate::forward_backend;
 use async_trait::async_trait;
 use count::Count;
 use ledger::{Ledger, Reservation};
 use plan::{Detail, Growth, Plan};
 use std::fmt;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    ReadOptions, Review, ReviewPurpose, SearchOptions, SearchResult, Sight, Standing,
-};
-use treehold_core::path::VfsPath;
+use treehold_core::ops::{ApplyOptions, Capabilities, Change, Changed, Review, ReviewPurpose, Sight, Standing};
 pub use turns::Quiet;
 use turns::{Turn, Turns};
 
@@ -227,7 +224,7 @@ impl<B: Backend> Quota<B> {
         // First bound the size after an edit, which needs no content. Compute it exactly only if the bound does not fit.
         if let [Change::Edit { .. }] = changes {
             match self.try_admit(changes, Detail::Bounds).await {
-                Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::QuotaExceeded) => {}
+                Err(error) if error.kind() == ErrorKind::QuotaExceeded => {}
                 done => return done,
             }
         }
@@ -324,29 +321,7 @@ impl<B: Backend> Backend for Quota<B> {
         inner.with_file_bytes_max(file_bytes_max)
     }
 
-    async fn stat(&self, path: &VfsPath) -> Result<Entry> {
-        self.inner.stat(path).await
-    }
-
-    async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        self.inner.read(path, options).await
-    }
-
-    async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.inner.ls(path, options).await
-    }
-
-    async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.inner.glob(path, options).await
-    }
-
-    async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        self.inner.grep(path, options).await
-    }
-
-    async fn search(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        self.inner.search(path, options).await
-    }
+    forward_backend! { self => self.inner; stat, read, ls, glob, grep, search }
 
     async fn apply(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
         if changes.is_empty() || self.limits == QuotaLimits::default() {
@@ -388,6 +363,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
     use treehold_core::ops::{Edit, WriteMode};
+    use treehold_core::path::VfsPath;
     use treehold_core::path::VfsPathBuf;
 
     fn bytes(max: u64) -> Quota<StateBackend> {
@@ -412,10 +388,10 @@ mod tests {
             "the tree holds 8 of 10 bytes and the change would add 3; delete what is no longer needed, or write less"
         );
         assert_eq!((error.path().map(VfsPath::as_str), error.change(), error.applied()), (Some("/b"), Some(0), 0));
-        assert!(!tree.exists("/b").await.expect("it can be asked"));
+        assert!(!tree.exists("/b").await.expect("the tree answers"));
         tree.write("/b", "12").await.expect("fits to the byte");
         tree.write("/a", "").await.expect("shrinks");
-        tree.copy("/b", "/c").await.expect("fits again");
+        tree.copy("/b", "/c").await.expect("the copy fits again");
     }
 
     #[tokio::test]
@@ -488,7 +464,7 @@ mod tests {
             Change::Write { path: path("/new"), content: "123456789".into(), mode: WriteMode::Overwrite },
             Change::Delete { path: path("/old"), recursive: false, expect: None },
         ];
-        tree.apply(&swap, &ApplyOptions::new()).await.expect("fits in the end");
+        tree.apply(&swap, &ApplyOptions::new()).await.expect("the result of the batch fits the quota");
         let more = [
             Change::Append { path: path("/new"), content: "0".into() },
             Change::Copy { from: path("/new"), to: path("/copy"), overwrite: false },
@@ -547,7 +523,7 @@ mod tests {
         // By its length alone, `aaab` could occur once in every four bytes; it does not.
         let result = tree.apply(&batch(vec![edit("aaab", "aaabb", true)]), &ApplyOptions::new()).await;
         assert_eq!(kind(result), Some(ErrorKind::QuotaExceeded));
-        assert_eq!(tree.inner().layer().calls() - before, 2, "one look for each way to judge, and no read");
+        assert_eq!(tree.inner().layer().calls() - before, 2, "two stats, and no read");
         let mut two = batch(vec![edit("aaab", "aaabb", true)]);
         two.push(Change::CreateDir { path: path("/d") });
         assert_eq!(kind(tree.apply(&two, &ApplyOptions::new()).await), Some(ErrorKind::QuotaExceeded));

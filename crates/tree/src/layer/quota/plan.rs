@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::{Add, AddAssign, SubAssign};
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::{Change, Changed, Edit, EntryKind, ReadOptions, WriteMode};
+use treehold_core::ops::{Change, Changed, Edit, EntryKind, ReadOptions, StatOptions, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::text;
 use treehold_core::work;
@@ -93,7 +93,7 @@ impl SubAssign for Growth {
     }
 }
 
-/// The largest file whose edit is computed to be judged, which holds the content in memory twice.
+/// The largest file whose edits are applied in order to judge their result. This holds the content in memory twice.
 const EXACT_BYTES_MAX: u64 = 16 << 20;
 
 /// How precisely edits are planned.
@@ -306,6 +306,7 @@ impl<B: Backend> Sketch<'_, B> {
             },
             Change::Rename { from, to, overwrite } => self.rename(from, to, *overwrite).await,
             Change::Copy { from, to, overwrite } => self.copy(from, to, *overwrite).await,
+            other => Err(other.unsupported()),
         }
     }
 
@@ -347,7 +348,7 @@ impl<B: Backend> Sketch<'_, B> {
             let size_bytes = edited_bytes_max(old.size_bytes, edits);
             match self.is_single {
                 true => self.plan.bounded = Some(size_bytes),
-                // In a longer batch, only a count tells what the edit really left.
+                // In a longer batch, only a count shows the real size after the edit.
                 false => self.plan.is_open = true,
             }
             let bounded = Sketched { size_bytes, ..old.clone() };
@@ -394,7 +395,7 @@ impl<B: Backend> Sketch<'_, B> {
                 Ok(growth)
             }
             (Node::Link(_), target) => {
-                // The target of the link is unknown, and so is what a later change of the batch would find at the new place.
+                // The target of the link is unknown, and so is what a later change of the batch would find at the new path.
                 self.plan.is_open |= !self.is_single;
                 match target {
                     Node::File(replaced) => Ok(self.remove(to, &replaced)),
@@ -478,7 +479,7 @@ impl<B: Backend> Sketch<'_, B> {
             Some(None) => return Ok(Node::Nothing),
             None => {}
         }
-        let entry = match self.inner.stat(path).await {
+        let entry = match self.inner.stat(path, &StatOptions::new()).await {
             Ok(entry) => entry,
             Err(error) if is_absence(&error) => return Ok(Node::Nothing),
             Err(error) => return Err(error),

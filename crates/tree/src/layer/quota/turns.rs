@@ -20,7 +20,7 @@ pub(super) struct Turns {
 
 /// A turn, over when dropped.
 #[derive(Debug)]
-#[expect(dead_code, reason = "the locks are held, not looked at")]
+#[expect(dead_code, reason = "the guards are held, never read")]
 pub(super) enum Turn<'a> {
     Alone(RwLockWriteGuard<'a, ()>),
     OfFiles(RwLockReadGuard<'a, ()>, Vec<MutexGuard<'a, ()>>),
@@ -88,5 +88,6 @@ fn only_file(change: &Change) -> Option<&VfsPath> {
         | Change::CreateDir { path }
         | Change::Delete { path, recursive: false, .. } => Some(path),
         Change::Delete { recursive: true, .. } | Change::Rename { .. } | Change::Copy { .. } => None,
+        _ => None,
     }
 }

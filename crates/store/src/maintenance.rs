@@ -1,0 +1,148 @@
+//! Reports and upkeep for operators: the optional extension, and its defaults computed by scans.
+
+use super::{Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, StoreDescription, StoreStats};
+use async_trait::async_trait;
+use treehold_core::error::{Error, ErrorKind, Result};
+
+/// The most findings of a check.
+const FINDINGS_MAX: usize = 100;
+
+/// Reports and upkeep for operators: an optional extension, whose methods have defaults that use the methods of
+/// [`Store`].
+///
+/// An engine overrides the methods that it can implement better, and offers itself in
+/// [`Store::extensions`]. Callers use the methods of the same names of [`StoreExt`](super::StoreExt).
+#[async_trait]
+pub trait StoreMaintenance: Store {
+    /// Removes up to `limit` expired items and returns how many it removed.
+    ///
+    /// By default removes nothing: a scan does not show expired items, so only an engine can find them. An engine that stores
+    /// expired items overrides this and declares [`sweeps`](super::StoreCapabilities::sweeps).
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        let _ = limit;
+        Ok(0)
+    }
+
+    /// Describes the engine and its settings for an operator. By default returns the `Display` text and the declared
+    /// durability.
+    ///
+    /// Cost: at most one round trip, independent of the number of rows.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn describe(&self) -> Result<StoreDescription> {
+        Ok(describe(self))
+    }
+
+    /// Counts the store's namespaces, items and bytes.
+    ///
+    /// Cost: linear in the rows. An engine reads no bodies for it; the default scans them all, and counts no expired
+    /// items.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn stats(&self) -> Result<StoreStats> {
+        stats(self).await
+    }
+
+    /// Runs the engine's own integrity check and looks for inconsistent rows. Returns one
+    /// [`Corrupt`](ErrorKind::Corrupt) error per finding, up to 100. By default reads every row, and reports the
+    /// namespaces that cannot be read.
+    ///
+    /// Cost: reads everything.
+    ///
+    /// # Errors
+    /// As [`Store::get`], when the store cannot be examined at all.
+    async fn check(&self) -> Result<Vec<Error>> {
+        check(self).await
+    }
+}
+
+/// Describes a store by its name and capabilities.
+pub(super) fn describe<S: Store + ?Sized>(store: &S) -> StoreDescription {
+    StoreDescription::new(store.to_string(), store.capabilities().durability)
+}
+
+/// Counts rows by scanning them.
+pub(super) async fn stats<S: Store + ?Sized>(store: &S) -> Result<StoreStats> {
+    let mut stats = StoreStats::new();
+    let mut listed = Listed::default();
+    while let Some(namespace) = listed.next(store).await? {
+        let items = stats.items;
+        let mut after = None;
+        loop {
+            let page = store.scan(&namespace, page_after(after)).await?;
+            for entry in &page.entries {
+                if let ScanEntry::Item(item) = entry {
+                    stats.add(true, item.meta.len() as u64, item.value.len() as u64);
+                }
+            }
+            match page.next {
+                Some(_) => after = page.next,
+                None => break,
+            }
+        }
+        stats.namespaces += u64::from(stats.items > items);
+    }
+    Ok(stats)
+}
+
+/// Finds damage by reading every row. The rest of a namespace is skipped after a finding.
+pub(super) async fn check<S: Store + ?Sized>(store: &S) -> Result<Vec<Error>> {
+    let mut found = Vec::new();
+    let mut listed = Listed::default();
+    while let Some(namespace) = listed.next(store).await? {
+        let mut after = None;
+        loop {
+            match store.scan(&namespace, page_after(after)).await {
+                Ok(page) if page.next.is_some() => after = page.next,
+                Ok(_) => break,
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    found.push(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if found.len() == FINDINGS_MAX {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn page_after(after: Option<String>) -> ScanOptions {
+    let mut options = ScanOptions::new().with_values(true);
+    options.start_after = after;
+    options
+}
+
+/// The namespaces of a store, one after another.
+#[derive(Default)]
+struct Listed {
+    page: std::vec::IntoIter<Namespace>,
+    last: Option<Namespace>,
+    is_complete: bool,
+}
+
+impl Listed {
+    async fn next<S: Store + ?Sized>(&mut self, store: &S) -> Result<Option<Namespace>> {
+        loop {
+            if let Some(namespace) = self.page.next() {
+                self.last = Some(namespace.clone());
+                return Ok(Some(namespace));
+            }
+            if self.is_complete {
+                return Ok(None);
+            }
+            let mut options = NamespacesOptions::new();
+            options.start_after = self.last.clone();
+            let page = store.namespaces(options).await?;
+            self.is_complete = !page.more || page.namespaces.is_empty();
+            self.page = page.namespaces.into_iter();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Entries are delivered once, and their receipts tell how.
+
+use super::*;
+use crate::{Batch, MemoryStore, Namespace};
+use treehold_core::error::{Error, ErrorKind};
+use treehold_core::ops::{OpKind, Version};
+use treehold_core::path::VfsPathBuf;
+
+fn store() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+fn outbox(store: &Arc<dyn Store>) -> (Outbox, Receipt) {
+    let mut outbox = Outbox::new();
+    let rows = Batch::new().put(&Namespace::parse("runs").expect("a namespace"), "1", "done").writes;
+    let receipt = outbox.push_rows(store.clone(), rows);
+    (outbox, receipt)
+}
+
+fn rows_of(taken: &TakenEntries) -> usize {
+    let mut rows = OutboxRows::default();
+    taken.write(&mut rows).expect("written");
+    rows.into_writes().len()
+}
+
+fn refused() -> Error {
+    Error::new(ErrorKind::Conflict, "refused").without_effect()
+}
+
+#[test]
+fn entry_is_taken_once_and_only_for_its_store() {
+    let store = store();
+    let (outbox, receipt) = outbox(&store);
+    assert_eq!((rows_of(&outbox.take(&self::store())), receipt.delivery()), (0, Delivery::Ignored));
+    let taken = outbox.take(&store);
+    assert_eq!((rows_of(&taken), rows_of(&outbox.take(&store)), receipt.delivery()), (1, 0, Delivery::Unknown));
+    taken.committed(None);
+    assert_eq!((rows_of(&outbox.clone().take(&store)), receipt.delivery()), (0, Delivery::Committed));
+}
+
+#[test]
+fn entry_is_taken_again_after_a_commit_that_was_refused_or_is_unknown() {
+    let store = store();
+    let (outbox, receipt) = outbox(&store);
+    outbox.take(&store).failed(&refused());
+    assert_eq!(receipt.delivery(), Delivery::Ignored);
+    drop(outbox.take(&store));
+    assert_eq!(receipt.delivery(), Delivery::Ignored, "its rows were never written");
+    let taken = outbox.take(&store);
+    assert_eq!(rows_of(&taken), 1);
+    drop(taken);
+    assert_eq!(receipt.delivery(), Delivery::Unknown);
+    let taken = outbox.take(&store);
+    assert_eq!(rows_of(&taken), 1);
+    taken.failed(&Error::new(ErrorKind::Unavailable, "lost").with_unknown_effect());
+    assert_eq!(receipt.delivery(), Delivery::Unknown);
+    outbox.take(&store).committed(None);
+    assert_eq!(receipt.delivery(), Delivery::Committed);
+}
+
+#[test]
+fn held_entry_is_taken_only_by_its_holder() {
+    let store = store();
+    let (outbox, receipt) = outbox(&store);
+    assert!(outbox.hold(Some(&self::store()), &[]).is_empty() && outbox.hold(None, &[]).is_empty());
+    assert_eq!(receipt.delivery(), Delivery::Ignored, "a required entry is not held for another store");
+    let held = outbox.hold(Some(&store), &[]);
+    assert_eq!((held.len(), receipt.delivery()), (1, Delivery::Held));
+    assert!(outbox.hold(Some(&store), &[]).is_empty());
+    assert_eq!(rows_of(&outbox.take(&store)), 0);
+    let save = Outbox::of_held(&held);
+    save.take(&store).failed(&refused());
+    assert_eq!(receipt.delivery(), Delivery::Held);
+    let taken = save.take(&store);
+    assert_eq!(rows_of(&taken), 1);
+    drop(taken);
+    assert_eq!(receipt.delivery(), Delivery::Held, "a dropped attempt leaves the entry held");
+    let taken = save.take(&store);
+    assert_eq!(rows_of(&taken), 1);
+    taken.committed(None);
+    drop(held);
+    assert_eq!(receipt.delivery(), Delivery::Committed);
+}
+
+#[test]
+fn held_entry_that_is_not_saved_is_dropped() {
+    let store = store();
+    let (outbox, receipt) = outbox(&store);
+    drop(outbox.hold(Some(&store), &[]));
+    assert_eq!(receipt.delivery(), Delivery::Dropped);
+}
+
+/// Records what an entry learns about the first three changes of its batch.
+#[derive(Debug)]
+struct Curious(Arc<dyn Store>, parking_lot::Mutex<Vec<(bool, Option<FileVersion>)>>);
+
+impl OutboxEntry for Curious {
+    fn store(&self) -> &Arc<dyn Store> {
+        &self.0
+    }
+
+    fn write(&self, rows: &mut OutboxRows) -> treehold_core::error::Result<()> {
+        let namespace = Namespace::parse("curious")?;
+        Batch::new().delete(&namespace, "x").put(&namespace, "x", "").writes.into_iter().for_each(|write| rows.push(write));
+        *self.1.lock() = (0..3).map(|change| (rows.is_unchanged(change), rows.version_of(change))).collect();
+        Ok(())
+    }
+}
+
+#[test]
+fn entry_receives_the_outcome_of_its_own_changes() {
+    let store = store();
+    let mut outbox = Outbox::new();
+    let curious = Arc::new(Curious(store.clone(), Default::default()));
+    outbox.push_shared(curious.clone());
+    let learned = |outbox: &Outbox, outcomes: Vec<FileOutcome>| {
+        let taken = outbox.take(&store);
+        taken.write(&mut OutboxRows::of_changes(5, outcomes)).expect("written");
+        taken.failed(&refused());
+        curious.1.lock().clone()
+    };
+    let outcomes = vec![FileOutcome::Put(2), FileOutcome::Unchanged, FileOutcome::Version(Version::new(7))];
+    // The entry's own put comes before the row that it would push next.
+    let (put, unchanged, known) = ((false, Some(FileVersion::Before(4))), (true, None), (false, Some(FileVersion::Known(Version::new(7)))));
+    assert_eq!(learned(&outbox, outcomes.clone()), [put, unchanged, known]);
+    let moved = outbox.moved(&[Some(2), None, Some(0)]);
+    assert_eq!(learned(&moved, outcomes.clone()), [known, (false, None), put]);
+    assert_eq!(learned(&moved.moved(&[None, None, Some(1)]), outcomes.clone()), [unchanged, (false, None), (false, None)]);
+    assert_eq!(learned(&outbox.without_changes(), outcomes), [(false, None); 3]);
+    let path = VfsPathBuf::parse("/a").expect("a path");
+    let changed =
+        [Changed::new(OpKind::Write, path.clone()).with_file(Version::new(9), 1), Changed::new(OpKind::Delete, path).with_entries(0)];
+    let held = outbox.hold(Some(&store), &changed);
+    assert_eq!(
+        learned(&Outbox::of_held(&held), Vec::new()),
+        [(false, Some(FileVersion::Known(Version::new(9)))), (true, None), (false, None)]
+    );
+}

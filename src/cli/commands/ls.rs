@@ -1,0 +1,115 @@
+//! `ls`: the children of a directory.
+
+use crate::cli::args::{When, at_least_one};
+use crate::cli::commands::glob::{add_failures, check_found, tell_unread};
+use crate::cli::context::Context;
+use crate::cli::exit::{Failure, Outcome};
+use crate::cli::output::{Output, Style};
+use crate::ops::{Entry, EntryKind, Listing, LsOptions, OnFailure};
+use crate::{Backend, VfsPath};
+use clap::Args;
+
+/// List a directory
+///
+/// Prints names in order, with a `/` after directories. Hidden names are included.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold ls /memories -l
+  treehold ls / --at ~1")]
+pub(crate) struct Ls {
+    /// Directory to list
+    #[arg(default_value = "/")]
+    path: String,
+    /// Also print kind, size in bytes and time
+    #[arg(short, long)]
+    long: bool,
+    /// Print at most N entries
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    limit: Option<usize>,
+    #[command(flatten)]
+    when: When,
+}
+
+impl Ls {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let path = VfsPath::parse(&self.path)?;
+        let tree = context.tree_at(&self.when).await?;
+        let listing = list(&*tree, &path, self.limit).await?;
+        let out = &mut context.out;
+        match out.format() {
+            crate::cli::output::Format::Json => out.json(&listing)?,
+            crate::cli::output::Format::JsonLines => out.json_list(&listing.entries)?,
+            crate::cli::output::Format::Text => {
+                for entry in &listing.entries {
+                    if self.long {
+                        print_long(out, entry, &name(out, entry))?;
+                    } else {
+                        let name = name(out, entry);
+                        out.line(name)?;
+                    }
+                }
+            }
+        }
+        if listing.truncated.is_some() {
+            out.notice("there are more entries; raise `--limit`");
+        }
+        Ok(match tell_unread(context, &listing.failures, listing.failures.len()) {
+            Some(kind) => Outcome::Failed(kind),
+            None => Outcome::Done,
+        })
+    }
+}
+
+/// Collects all pages of a directory, up to a limit.
+async fn list(tree: &dyn Backend, path: &VfsPath, limit: Option<usize>) -> Result<Listing, crate::Error> {
+    let mut whole = Listing::default();
+    let mut options = LsOptions::new().with_on_failure(OnFailure::Partial);
+    loop {
+        if let Some(limit) = limit {
+            options.limit = (limit - whole.entries.len()).min(10_000);
+        }
+        let page = tree.ls(path, &options).await?;
+        // A failing mount is reported by name. If the directory itself cannot be read, fail: otherwise its mounts alone would look like its
+        // whole content.
+        if let Some(failure) = page.failures.iter().find(|failure| failure.error.path.as_deref() == Some(path)) {
+            return Err((&failure.error).into());
+        }
+        whole.entries.extend(page.entries);
+        add_failures(&mut whole.failures, page.failures);
+        match page.truncated {
+            Some(truncation) if limit.is_none_or(|limit| whole.entries.len() < limit) => {
+                check_found(whole.entries.len())?;
+                options.start_after = Some(truncation.next_after(options.start_after.as_ref())?);
+            }
+            truncated => {
+                whole.truncated = truncated;
+                return Ok(whole);
+            }
+        }
+    }
+}
+
+fn name(out: &Output, entry: &Entry) -> String {
+    marked(out, entry, entry.name())
+}
+
+/// Returns a name with its marker: `/` after a directory, `@` after a link.
+pub(crate) fn marked(out: &Output, entry: &Entry, name: &str) -> String {
+    match entry.kind {
+        EntryKind::Directory => format!("{}/", out.paint(Style::Directory, name)),
+        EntryKind::Symlink => format!("{name}@"),
+        EntryKind::File | EntryKind::Other => name.to_owned(),
+    }
+}
+
+/// Prints an entry with its details.
+pub(crate) fn print_long(out: &mut Output, entry: &Entry, name: &str) -> Result<(), Failure> {
+    let kind = match entry.kind {
+        EntryKind::Directory => 'd',
+        EntryKind::Symlink => 'l',
+        EntryKind::File => '-',
+        EntryKind::Other => '?',
+    };
+    let time = entry.modified_at.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    out.line(format_args!("{kind} {:>10} {time:>20} {name}", entry.size_bytes))
+}

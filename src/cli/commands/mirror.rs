@@ -1,0 +1,163 @@
+//! `mirror`: a part of the tree as files of a directory.
+
+use crate::backend::{Backend, Subtree};
+use crate::cli::commands::config::forgetful_stores;
+use crate::cli::context::Context;
+use crate::cli::exit::{Failure, Outcome};
+use crate::cli::output::{Output, Style, counted};
+use crate::cli::signal;
+use crate::error::ErrorRecord;
+use crate::mirror::{Mirror, MirrorConflicts, MirrorEvent, MirrorOptions, MirrorReport};
+use crate::ops::StatOptions;
+use crate::{Error, VfsPathBuf};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Keep a directory of the host equal to a part of the tree
+///
+/// Fills DIR with the files at and beneath PATH, for programs that only know real files, and follows the tree until interrupted. DIR must
+/// be missing or empty, or be what an earlier mirror left. Changes in DIR are overwritten, or written back with `--write-back`. The files
+/// are removed at the end.
+///
+/// Prints what is done at each path. With `--json`, each line is a JSON value.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold mirror /memories ./memories
+  treehold mirror / ./sandbox --write-back --conflicts markers
+  treehold mirror /memories ./export --once")]
+pub(crate) struct MirrorCommand {
+    /// Directory of the tree
+    path: String,
+    /// Directory of the host
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Write changes in DIR back to the tree; changes of both sides are merged by lines
+    #[arg(long)]
+    write_back: bool,
+    /// Overwrite changes in DIR (the default)
+    #[arg(long, conflicts_with = "write_back")]
+    read_only: bool,
+    /// What to keep where changes of both sides conflict: `tree`, or both with `markers`
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "tree", hide_possible_values = true, requires = "write_back")]
+    conflicts: Conflicts,
+    /// Leave the files in DIR at the end
+    #[arg(long)]
+    keep: bool,
+    /// Compare DIR with the tree once, leave the files, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// What to keep in a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Conflicts {
+    Tree,
+    Markers,
+}
+
+impl MirrorCommand {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let base = VfsPathBuf::parse(&self.path)?;
+        for name in forgetful_stores(&context.config()?) {
+            context.out.notice(format_args!("the store `{name}` is in memory; its content is lost when this command ends"));
+        }
+        let (threads, scope) = (context.threads()?, context.scope()?);
+        let mut tree: Arc<dyn Backend> = Arc::new(threads.tree(scope.clone()).await?);
+        if !base.is_root() {
+            if !tree.stat(&base, &StatOptions::new()).await?.is_directory() {
+                return Err(Error::not_a_directory(&base).into());
+            }
+            tree = Arc::new(Subtree::new(tree, base.clone()));
+        }
+        let workspace = context.workspace()?;
+        let news = match workspace.feed().cloned() {
+            Some(feed) => Some(feed.news(workspace.feed_view(&scope)?.with_threads(scope.thread.clone()), &base).await?),
+            None => None,
+        };
+        let (observed, mut events) = mpsc::unbounded_channel();
+        let conflicts = match self.conflicts {
+            Conflicts::Tree => MirrorConflicts::Tree,
+            Conflicts::Markers => MirrorConflicts::Markers,
+        };
+        let options = MirrorOptions::new()
+            .with_write_back(self.write_back)
+            .with_conflicts(conflicts)
+            .with_keep(self.keep || self.once)
+            .with_protections(context.config()?.named_protections(&base)?)
+            // If nobody reads the events any more, the command is ending.
+            .with_observer(move |event| drop(observed.send(event.clone())));
+        let mut stop = std::pin::pin!(signal::stop());
+        let mirror = tokio::select! {
+            opened = Mirror::open(tree, news, &self.directory, options) => opened?,
+            () = &mut stop => return Ok(Outcome::Interrupted),
+        };
+        let mut printed = Ok(());
+        if !self.once {
+            while let Ok(event) = events.try_recv() {
+                print(&mut context.out, &event)?;
+            }
+            context.out.flush()?;
+            context.out.notice(format_args!("mirroring `{base}` in `{}` until interrupted", self.directory.display()));
+            loop {
+                tokio::select! {
+                    () = &mut stop => break,
+                    Some(event) = events.recv() => {
+                        printed = print(&mut context.out, &event).and_then(|()| context.out.flush());
+                    }
+                }
+                // Whoever read the output is gone. The last changes are written back nevertheless.
+                if printed.is_err() {
+                    break;
+                }
+            }
+        }
+        let last = mirror.close().await;
+        while printed.is_ok()
+            && let Ok(event) = events.try_recv()
+        {
+            printed = print(&mut context.out, &event);
+        }
+        printed?;
+        let (first, last) = (mirror.first(), last?);
+        self.end(context, if self.once { first } else { &last }, &last)
+    }
+
+    /// Says what is left, and fails if something is not where it should be.
+    fn end(&self, context: &mut Context, told: &MirrorReport, last: &MirrorReport) -> Result<Outcome, Failure> {
+        if last.kept && !self.keep && !self.once {
+            context.out.notice(format_args!(
+                "`{}` stays, because it holds changes that could not be written back; run the command again to try again",
+                self.directory.display()
+            ));
+        }
+        let failed = told.failures.iter().chain(&last.failures).find_map(|event| event.error.as_ref());
+        match failed.filter(|_| last.kept) {
+            Some(error) => {
+                let count = told.failures.len().max(last.failures.len());
+                context.out.notice(format_args!("{} could not be mirrored", counted(count, "path", "paths")));
+                Ok(Outcome::Failed(kind(error)))
+            }
+            None => Ok(Outcome::Done),
+        }
+    }
+}
+
+fn kind(error: &ErrorRecord) -> crate::ErrorKind {
+    crate::cli::exit::error_of(error).kind()
+}
+
+fn print(out: &mut Output, event: &MirrorEvent) -> Result<(), Failure> {
+    if !out.is_text() {
+        return out.json_line(event);
+    }
+    let mut line = format!("{:<17}  {}", event.action, event.path);
+    if let Some(conflict) = event.conflict {
+        line.push_str(&format!("  {}", out.paint(Style::Faint, conflict)));
+    }
+    if let Some(error) = &event.error {
+        line.push_str(&format!("  {}", out.paint(Style::Faint, &error.message)));
+    }
+    out.line(line)
+}

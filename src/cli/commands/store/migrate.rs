@@ -1,0 +1,54 @@
+//! `store migrate`: moves a store of the former layout to the present one.
+
+use crate::cli::context::Context;
+use crate::cli::exit::{Failure, Outcome};
+use crate::config::OpenStoreOptions;
+use crate::store::{MigrateOptions, MigrateOutcome, MigrateProgress};
+use clap::Args;
+
+/// Migrate a store from an earlier version
+///
+/// Moves treehold's own rows below `_treehold` and renames databases that have the former default name. First stop all servers and commands
+/// that use the store. On SQLite and PostgreSQL the migration is atomic. On other engines, run an interrupted migration again to
+/// resume it; no version opens the store until then.
+#[derive(Debug, Args)]
+pub(crate) struct Migrate {
+    /// Store: a name of the configuration, or a URL such as `sqlite:FILE`
+    #[arg(default_value = crate::config::DEFAULT_STORE)]
+    store: String,
+    /// Only print what would be moved
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Migrate {
+    pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let how = MigrateOptions::new().with_dry_run(self.dry_run);
+        let progress = context.progress("migrating");
+        let tell = |at: MigrateProgress| progress.share(at.rows, at.rows_total, format_args!("{} of {} rows", at.rows, at.rows_total));
+        let report = match self.store.contains(':') {
+            true => context.registry.migrate_store(&self.store, &OpenStoreOptions::new(), &how, tell).await?,
+            false => context.config()?.migrate_store(&self.store, &how, tell).await?,
+        };
+        drop(progress);
+        let out = &mut context.out;
+        if !out.is_text() {
+            out.json(&report)?;
+            return Ok(Outcome::Done);
+        }
+        if report.outcome == MigrateOutcome::UpToDate {
+            out.line(format_args!("`{}` has the current layout; nothing to do", self.store))?;
+            return Ok(Outcome::Done);
+        }
+        for (name, rows) in report.rows.iter().filter(|(_, rows)| **rows > 0) {
+            out.line(format_args!("{name:<10}{rows}"))?;
+        }
+        let done = if self.dry_run { "would be moved; nothing was changed" } else { "moved" };
+        out.line(format_args!("{:<10}{} {done}", "rows", report.rows_total()))?;
+        if let Some(former) = &report.taken_from {
+            let verb = if self.dry_run { "would be renamed" } else { "renamed" };
+            out.line(format_args!("{verb} from {former}"))?;
+        }
+        Ok(Outcome::Done)
+    }
+}

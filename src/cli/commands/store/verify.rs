@@ -1,0 +1,85 @@
+//! `store verify`: checks a whole store for damage.
+
+use super::StoreName;
+use crate::checkpoint::check_row;
+use crate::cli::context::Context;
+use crate::cli::exit::{Failure, Outcome, causes};
+use crate::cli::output::counted;
+use crate::error::ErrorRecord;
+use crate::store::{INDEX_NAMESPACE, NamespacesOptions, StoreVerification, verify};
+use crate::{Error, ErrorKind, Namespace, Store as Rows, StoreBackend};
+use clap::Args;
+use serde_json::json;
+use std::sync::Arc;
+
+/// Check a whole store for damage
+///
+/// Runs the engine's own check and reads every row of every namespace. Prints one line per fault, and exits with 6 if there is
+/// one.
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    store: StoreName,
+}
+
+/// Checks that the indexes of trees find every file.
+async fn check_indexes(store: &Arc<dyn Rows>, found: &mut StoreVerification) -> Result<(), Error> {
+    let indexes = Namespace::new(INDEX_NAMESPACE)?;
+    let mut options = NamespacesOptions::new().with_beneath(indexes);
+    loop {
+        let page = store.namespaces(options.clone()).await?;
+        for namespace in &page.namespaces {
+            let Ok(tree) = Namespace::new(namespace.components().skip(INDEX_NAMESPACE.len())) else { continue };
+            let verified = StoreBackend::new(store.clone(), tree.clone()).verify(|_| {}).await?;
+            found.faults_count += verified.failures_count as u64;
+            found.faults.extend(verified.failures.iter().map(|failure| {
+                let fault = Error::from(&failure.error);
+                let message = format!("{} (in the tree at `{tree}`)", fault.message());
+                fault.with_message(message)
+            }));
+        }
+        match page.namespaces.last() {
+            Some(last) if page.more => options = options.with_start_after(last.clone()),
+            _ => return Ok(()),
+        }
+    }
+}
+
+impl Verify {
+    pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let store = self.store.open(context).await?;
+        let progress = context.progress("reading");
+        let found = verify(&*store, check_row, |at| {
+            progress.share(at.rows, at.rows_total, format_args!("reading: {} rows, {} bytes", at.rows, at.bytes));
+        })
+        .await?;
+        let mut found = found;
+        check_indexes(&store, &mut found).await?;
+        drop(progress);
+        if context.out.is_text() {
+            for fault in &found.faults {
+                let causes: Vec<String> = causes(fault).map(ToString::to_string).collect();
+                match causes.is_empty() {
+                    true => context.out.line(fault)?,
+                    false => context.out.line(format_args!("{fault} ({})", causes.join(": ")))?,
+                }
+            }
+            if found.faults_count > found.faults.len() as u64 {
+                context.out.line(format_args!("{} more faults", found.faults_count - found.faults.len() as u64))?;
+            }
+            if found.faults_count == 0 {
+                context.out.line(format_args!("{} can be read", counted(found.rows as usize, "row", "rows")))?;
+            }
+        } else {
+            let faults: Vec<ErrorRecord> = found.faults.iter().map(ErrorRecord::from).collect();
+            context.out.json(&json!({
+                "rows": found.rows,
+                "value_bytes": found.value_bytes,
+                "versions_shared": found.versions_shared,
+                "faults": faults,
+                "faults_count": found.faults_count,
+            }))?;
+        }
+        Ok(if found.faults_count == 0 { Outcome::Done } else { Outcome::Failed(ErrorKind::Corrupt) })
+    }
+}

@@ -1,0 +1,384 @@
+//! What a command runs with: flags, output, stores and workspace, each opened on first use.
+
+use crate::checkpoint::{At, Checkpoint, with_checkpoint};
+use crate::cli::args::{Command, Global, When};
+use crate::cli::commands;
+use crate::cli::commands::config::forgetful_stores;
+use crate::cli::commands::thread::kept;
+use crate::cli::exit::{Failure, Outcome};
+use crate::cli::output::{Output, Progress, counted};
+use crate::cli::terminal::shown;
+use crate::config::{Config, ConfigBase, Registry, RouteType, Stores, Trust, TrustBook, without_password};
+use crate::scope::ScopeField;
+use crate::session::{Done, Target, Threads};
+use crate::sessions::Sessions;
+use crate::{Backend, Error, ErrorKind, Scope, Session, Workspace};
+use etcetera::BaseStrategy;
+use futures::future::BoxFuture;
+use std::cell::Cell;
+use std::io::{self, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The configuration file used by default, once it is trusted.
+pub(crate) const CONFIG_FILE: &str = "treehold.toml";
+
+/// What a command runs with.
+pub(crate) struct Context {
+    /// The global options.
+    pub(crate) global: Global,
+    /// What configurations and store URLs can name.
+    pub(crate) registry: Registry,
+    /// Where the command prints.
+    pub(crate) out: Output,
+    stores: OnceLock<Stores>,
+    workspace: Option<Workspace>,
+    threads: Option<Arc<Threads>>,
+    session: Option<Session>,
+    /// Set while a thread is being saved. An interrupt waits for it.
+    saving: Arc<AtomicBool>,
+    /// Host files that govern the trees of this command, beyond those of the configuration, with the reason for each.
+    governing: Vec<(PathBuf, &'static str)>,
+    /// Whether the command has already reported an untrusted configuration file.
+    told_untrusted: Cell<bool>,
+}
+
+/// Runs a command until it ends or the user interrupts it. An interrupt lets a save in progress finish, and prevents a new one.
+pub(crate) async fn until_interrupted(context: &mut Context, command: Command) -> Result<Outcome, Failure> {
+    // Servers and mirrors handle signals themselves and shut down in order.
+    match command {
+        #[cfg(feature = "mcp")]
+        Command::Mcp(_) => return finished(context, command).await,
+        #[cfg(feature = "serve")]
+        Command::Serve(_) => return finished(context, command).await,
+        #[cfg(unix)]
+        Command::Mirror(_) => return finished(context, command).await,
+        _ => {}
+    }
+    let saving = context.saving.clone();
+    let run = std::pin::pin!(finished(context, command));
+    let mut run = run;
+    tokio::select! {
+        biased;
+        ended = &mut run => ended,
+        Ok(()) = tokio::signal::ctrl_c() => {
+            if saving.load(Ordering::Acquire) {
+                run.await?;
+            }
+            Ok(Outcome::Interrupted)
+        }
+    }
+}
+
+async fn finished(context: &mut Context, command: Command) -> Result<Outcome, Failure> {
+    let outcome = commands::run(context, command).await?;
+    context.out.flush()?;
+    Ok(outcome)
+}
+
+impl Context {
+    /// Creates the context for some flags and what configurations can name. Opens nothing.
+    pub(crate) fn new(global: Global, registry: Registry) -> Self {
+        Self {
+            out: Output::new(&global),
+            global,
+            registry,
+            stores: OnceLock::new(),
+            workspace: None,
+            threads: None,
+            session: None,
+            saving: Arc::default(),
+            governing: Vec::new(),
+            told_untrusted: Cell::new(false),
+        }
+    }
+
+    /// Prevents a host file from being changed through the trees of this command.
+    #[cfg(feature = "serve")]
+    pub(crate) fn govern(&mut self, file: impl Into<PathBuf>, reason: &'static str) {
+        self.governing.push((file.into(), reason));
+    }
+
+    /// Returns the default directory of durable data.
+    fn data(&self) -> Result<PathBuf, Error> {
+        match &self.global.data {
+            Some(data) => absolute(data),
+            None => user_data(),
+        }
+    }
+
+    /// Returns the records of trusted configuration files.
+    pub(crate) fn trust_book(&self) -> Result<TrustBook, Error> {
+        Ok(TrustBook::new(&self.data()?))
+    }
+
+    /// Reads the configuration: the named file, otherwise the file in the current directory if it is trusted, otherwise the built-in one.
+    /// Flags take precedence.
+    pub(crate) fn config(&self) -> Result<Config, Error> {
+        let data = self.data()?;
+        let mut config = match &self.global.config {
+            Some(file) => self.registry.load_config(file, &data)?,
+            None => match self.trusted(&data)? {
+                Some(config) => config,
+                None => self.registry.config(&ConfigBase::new(absolute(Path::new("."))?, &data)),
+            },
+        };
+        config.add_governing(self.trust_book()?.directory(), "it says which configuration files are trusted");
+        config.add_governing(absolute(Path::new(CONFIG_FILE))?, "it is what a command reads as its configuration");
+        for (file, reason) in &self.governing {
+            config.add_governing(absolute(file)?, *reason);
+        }
+        if let Some(data) = &self.global.data {
+            config.set_data(absolute(data)?, "--data or TREEHOLD_DATA");
+        }
+        let fields = [
+            (ScopeField::Tenant, &self.global.tenant, "--tenant or TREEHOLD_TENANT"),
+            (ScopeField::User, &self.global.user, "--user or TREEHOLD_USER"),
+            (ScopeField::Agent, &self.global.agent, "--agent or TREEHOLD_AGENT"),
+            (ScopeField::Thread, &self.global.thread, "--thread or TREEHOLD_THREAD"),
+        ];
+        for (field, id, by) in fields {
+            if let Some(id) = id {
+                config.set_scope(field, id, by)?;
+            }
+        }
+        if let Some(session) = &self.global.session {
+            config.set_session(session, "--session or TREEHOLD_SESSION")?;
+        }
+        Ok(config)
+    }
+
+    /// Reads the configuration file of the current directory if the user trusts it. If it was never trusted, the command tells the user and
+    /// continues without it. If it changed since, the command fails, because the trusted version may have been stricter than the built-in
+    /// configuration.
+    fn trusted(&self, data: &Path) -> Result<Option<Config>, Error> {
+        let file = Path::new(CONFIG_FILE);
+        let text = match std::fs::read(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // A directory of that name is not a configuration.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Ok(None),
+            text => text.map_err(|error| unread(CONFIG_FILE, error))?,
+        };
+        let trust = self.trust_book()?.of(file, &text)?;
+        let text = String::from_utf8(text).map_err(|error| {
+            Error::invalid_argument(format!("`{CONFIG_FILE}` is not UTF-8; a configuration is TOML")).with_source(error)
+        })?;
+        match trust {
+            Trust::Given => self.registry.load_config_text(file, &text, data).map(Some),
+            Trust::Changed => {
+                // Report a fault rather than the change, since the file is not applied either way.
+                self.registry.load_config_text(file, &text, data)?;
+                let message = format!(
+                    "`{CONFIG_FILE}` changed since it was trusted, and nothing was done; it {}; review it, then run `treehold config \
+                        trust`, or name it with `--config`; `treehold config trust --revoke` continues without it",
+                    meant(&self.registry, file, &text, data)
+                );
+                Err(Error::new(ErrorKind::PermissionDenied, message))
+            }
+            _ => {
+                if !self.told_untrusted.replace(true) && !self.global.quiet {
+                    let notice = format!(
+                        "treehold: `{CONFIG_FILE}` is not trusted and not used; it {}; review it, then run `treehold config trust`, or \
+                            name it with `--config`\n",
+                        meant(&self.registry, file, &text, data)
+                    );
+                    let _ = io::stderr().write_all(shown(&notice, true).as_bytes());
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns the scope of the command.
+    pub(crate) fn scope(&self) -> Result<Scope, Error> {
+        Ok(self.config()?.scope())
+    }
+
+    /// Returns the stores of the configuration, each opened on first use. Everything in a command uses these: an embedded store can be open
+    /// only once per process, and opening a server store twice doubles its connections.
+    pub(crate) fn stores(&self) -> Result<Stores, Error> {
+        match self.stores.get() {
+            Some(stores) => Ok(stores.clone()),
+            None => {
+                let stores = self.config()?.stores()?;
+                Ok(self.stores.get_or_init(|| stores).clone())
+            }
+        }
+    }
+
+    /// Returns the sessions of agent hosts.
+    pub(crate) fn sessions(&self) -> Result<Sessions, Error> {
+        self.config()?.sessions(&self.stores()?)
+    }
+
+    /// Checks that the session whose memory documents are mounted, if any, exists and belongs to the user.
+    pub(crate) async fn check_mounted_session(&self) -> Result<(), Error> {
+        let config = self.config()?;
+        let Some(session) = &config.sessions.mounted else { return Ok(()) };
+        match self.sessions()?.info(&config.scope.tenant, session).await? {
+            Some(info) if info.user_id == config.scope.user => Ok(()),
+            _ => Err(Error::new(ErrorKind::NotFound, format!("the user `{}` has no session `{session}`", config.scope.user))),
+        }
+    }
+
+    /// Returns the workspace. It opens its stores on first use.
+    pub(crate) fn workspace(&mut self) -> Result<&Workspace, Error> {
+        match self.workspace {
+            Some(ref workspace) => Ok(workspace),
+            None => {
+                let workspace = self.config()?.workspace_on(&self.stores()?)?;
+                Ok(self.workspace.insert(workspace))
+            }
+        }
+    }
+
+    /// Returns the threads of the workspace. Each piece of a command's work is saved.
+    pub(crate) fn threads(&mut self) -> Result<Arc<Threads>, Error> {
+        if let Some(threads) = &self.threads {
+            return Ok(threads.clone());
+        }
+        let threads = Arc::new(Threads::of_command(self.workspace()?.clone()));
+        Ok(self.threads.insert(threads).clone())
+    }
+
+    /// Returns the session of the thread.
+    pub(crate) async fn session(&mut self) -> Result<Session, Error> {
+        if let Some(session) = &self.session {
+            return Ok(session.clone());
+        }
+        self.check_mounted_session().await?;
+        let scope = self.scope()?;
+        let session = self.workspace()?.session(scope).await?;
+        self.session = Some(session.clone());
+        Ok(session)
+    }
+
+    /// Returns the tree of the thread.
+    pub(crate) async fn tree(&mut self) -> Result<Arc<dyn Backend>, Error> {
+        Ok(self.session().await?.backend())
+    }
+
+    /// Returns the tree of the thread. If a checkpoint is named, its state is that of the checkpoint.
+    pub(crate) async fn tree_at(&mut self, when: &When) -> Result<Arc<dyn Backend>, Error> {
+        let Some(name) = &when.at else { return self.tree().await };
+        if !self.config()?.routes.values().any(|route| route.tier == RouteType::State) {
+            let message = "no route mounts the thread's state, which is all that a checkpoint holds; leave `--at` out";
+            return Err(Error::invalid_argument(message));
+        }
+        let (checkpointer, scope) = (kept(self)?, self.scope()?);
+        let (workspace, scope) = (&self.workspace()?, &scope);
+        let open = |found: Checkpoint| -> BoxFuture<'_, _> { Box::pin(workspace.tree_at(scope, At::Id(found.id))) };
+        with_checkpoint(&*checkpointer, scope, name, open).await
+    }
+
+    /// Shows progress on a terminal once work takes long.
+    pub(crate) fn progress(&self, doing: &'static str) -> Progress {
+        Progress::new(doing, !self.global.quiet && !self.global.is_json())
+    }
+
+    /// Runs a command's work and saves the thread, so that success is reported only for durable changes. Changes before a failure are saved
+    /// too. If another writer saved the thread meanwhile, the work is repeated on the new state, unless it also changed something outside
+    /// the thread.
+    pub(crate) async fn lasting<T>(&mut self, mut work: impl AsyncFnMut(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
+        for name in forgetful_stores(&self.config()?) {
+            self.out.notice(format_args!("the store `{name}` is in memory; its content is lost when this command ends"));
+        }
+        self.check_mounted_session().await?;
+        let (threads, scope) = (self.threads()?, self.scope()?);
+        let mut turn = threads.begin(&scope, &Target::Thread).await?;
+        loop {
+            self.session = Some(turn.session().clone());
+            let result = work(self).await;
+            match self.until_saved(turn.save(Done::saved(()))).await {
+                Ok(Some(Done { unsaved: None, .. })) => return result,
+                Ok(Some(Done { unsaved: Some(error), .. })) | Err(error) => return result.and(Err(error.into())),
+                // Another writer saved the thread meanwhile.
+                Ok(None) => {}
+            }
+        }
+    }
+
+    /// Works on the history of the thread, which saves the thread itself. The work is repeated on the new state if another writer saved the
+    /// thread meanwhile.
+    pub(crate) async fn lasting_history<'w, T>(&mut self, work: impl Fn(Session) -> BoxFuture<'w, Result<T, Error>>) -> Result<T, Error> {
+        let (threads, scope) = (self.threads()?, self.scope()?);
+        self.until_saved(threads.lasting_history(&scope, work)).await
+    }
+
+    /// Awaits a save. An interrupt waits for it.
+    pub(crate) async fn until_saved<T>(&self, save: impl Future<Output = T>) -> T {
+        self.saving.store(true, Ordering::Release);
+        let saved = save.await;
+        self.saving.store(false, Ordering::Release);
+        saved
+    }
+}
+
+/// Describes what a configuration file would do: the host directories and servers that it mounts, and the stores that it opens.
+pub(crate) fn meant(registry: &Registry, file: &Path, text: &str, data: &Path) -> String {
+    let config = match registry.load_config_text(file, text, data) {
+        Ok(config) => config,
+        Err(error) => return format!("has a fault: {}", error.message()),
+    };
+    let mut parts = Vec::new();
+    for (path, route) in &config.routes {
+        let of = match route.tier {
+            RouteType::Filesystem => route.root.as_deref().map(|root| format!("the directory `{root}`")),
+            RouteType::Remote => route.url.as_deref().map(|url| format!("the server `{}`", without_password(url))),
+            _ => None,
+        };
+        parts.extend(of.map(|of| format!("{of} at `{path}`{}", if route.read_only { ", read-only" } else { "" })));
+    }
+    let mounts = if parts.is_empty() { "mounts no directory of the host".to_owned() } else { format!("mounts {}", parts.join(", ")) };
+    let stores: Vec<String> = config.stores.values().map(|store| format!("`{}`", registry.shown_url(&store.url))).collect();
+    let rules = config.layers.permissions.len();
+    let rules = if rules == 0 { "no rule".to_owned() } else { counted(rules, "rule", "rules") };
+    format!("{mounts}; opens {}; and has {rules} about paths", stores.join(", "))
+}
+
+/// Returns the content for an argument: the text itself, or standard input for `-` or no argument.
+pub(crate) async fn content(text: Option<String>) -> Result<Vec<u8>, Error> {
+    match text {
+        Some(text) if text != "-" => Ok(text.into_bytes()),
+        None if crate::cli::output::stdin_is_terminal() => {
+            Err(Error::invalid_argument("no content is given; name it as an argument, or pipe it in"))
+        }
+        _ => stdin().await,
+    }
+}
+
+/// Reads standard input to its end on a separate thread, so that a silent pipe does not delay signals.
+async fn stdin() -> Result<Vec<u8>, Error> {
+    let unreadable =
+        |error: io::Error| Error::new(ErrorKind::Unavailable, format!("standard input cannot be read: {error}")).with_source(error);
+    let read = tokio::task::spawn_blocking(|| {
+        let mut content = Vec::new();
+        io::stdin().lock().read_to_end(&mut content).map(|_| content)
+    });
+    read.await.map_err(io::Error::from).and_then(|content| content).map_err(unreadable)
+}
+
+/// Returns the error for an unreadable host file.
+pub(crate) fn unread(file: &str, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        io::ErrorKind::IsADirectory => ErrorKind::IsDirectory,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, format!("`{file}` cannot be read: {error}")).with_source(error)
+}
+
+fn user_data() -> Result<PathBuf, Error> {
+    let strategy = etcetera::choose_base_strategy().map_err(|error| {
+        Error::invalid_argument("there is no home directory to keep data in; name a directory with `--data`").with_source(error)
+    })?;
+    Ok(strategy.data_dir().join("treehold"))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    std::path::absolute(path)
+        .map(|path| path.components().collect())
+        .map_err(|error| Error::new(ErrorKind::Unavailable, format!("`{}` cannot be resolved: {error}", path.display())).with_source(error))
+}

@@ -1,0 +1,193 @@
+//! Parsing, defaults and faults of configurations.
+
+use super::*;
+use std::path::Path;
+
+fn base() -> ConfigBase {
+    ConfigBase::new("/etc/agent", "/var/lib/treehold").with_file("treehold.toml")
+}
+
+fn parsed(text: &str) -> Config {
+    Config::parse(text, &base()).expect("a sound configuration")
+}
+
+#[test]
+fn route_keeps_the_indexes_it_names() {
+    let index = |index: &str| {
+        let config = parsed(&format!("[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\n{index}"));
+        config.routes["/m"].index.clone().expect("a store route says which").kinds().to_vec()
+    };
+    use treehold_tree::backend::IndexKind::{Trigram, Words};
+    assert_eq!((index(""), index("index = \"none\""), index("index = []")), (vec![], vec![], vec![]));
+    assert_eq!((index("index = \"trigram\""), index("index = [\"words\"]")), (vec![Trigram], vec![Words]));
+    assert_eq!(index("index = [\"words\", \"trigram\", \"words\"]"), [Trigram, Words]);
+}
+
+#[test]
+fn fault_names_line_column_and_intended_key() {
+    let table = [
+        ("dta = \"x\"", "treehold.toml:1:1: unknown key `dta`; did you mean `data`?"),
+        ("\n[routs]", "treehold.toml:2:2: unknown key `routs`; did you mean `routes`?"),
+        ("[scope]\nusr = \"ada\"", "treehold.toml:2:1: unknown key `usr`; did you mean `user`?"),
+        ("data = 3", "treehold.toml:1:8: invalid type: integer `3`, expected path string"),
+        ("data = ", "treehold.toml:1:8: string values must be quoted, expected literal string"),
+        ("[stores.a]\nurl = \"sqlit:a.db\"", "treehold.toml:2:7: no store engine is named `sqlit`; did you mean `sqlite`?"),
+        (
+            "[stores.a]\nurl = \"a.db\"",
+            "treehold.toml:2:7: `a.db` names no engine; use `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `env:VARIABLE` or `memory:`",
+        ),
+        ("[stores.a]", "treehold.toml:1:1: the key `url` is missing"),
+        ("[threads]\nstore = \"defalt\"", "treehold.toml:2:9: no store is named `defalt`; did you mean `default`?"),
+        (
+            "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = \"word\"",
+            "treehold.toml:4:9: unknown value `word`; did you mean `words`?",
+        ),
+        (
+            "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = 3",
+            "treehold.toml:4:9: invalid type: integer `3`, expected `none`, a kind of index, or a list of them",
+        ),
+        (
+            "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = [\"none\"]",
+            "treehold.toml:4:9: `none` cannot be combined: write `index = \"none\"`, or leave it out of the list",
+        ),
+        ("[routes.\"/m\"]\ntype = \"stor\"", "treehold.toml:2:8: unknown value `stor`; did you mean `store`?"),
+        (
+            "[routes.\"/m\"]\ntype = \"store\"",
+            "treehold.toml:1:9: the route `/m` has no `namespace`; write `namespace = \"{tenant}/{user}/memories\"`",
+        ),
+        (
+            "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"{usr}/m\"",
+            "treehold.toml:3:13: the template `{usr}` names `{usr}`; the fields are {tenant}, {user}, {agent} and {thread}",
+        ),
+        (
+            "[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\nnamespace = \"a\"",
+            "treehold.toml:4:13: `namespace` belongs to a route of type `store` and this one is `filesystem`",
+        ),
+        ("[routes.\"m\"]\ntype = \"state\"", "treehold.toml:1:9: the path is not absolute; start it with `/`"),
+        ("[layers]\ntimeout = \"soon\"", "treehold.toml:2:11: `soon` is not a duration for a call; write it as `30s` or `500ms`"),
+        (
+            "[layers]\nrunning_max = 0",
+            "treehold.toml:2:15: `running_max` is 0, which would refuse every call; name at least 1, or leave it out",
+        ),
+        (
+            "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"fly\"]\npaths = [\"/\"]",
+            "treehold.toml:3:1: `fly` is not an operation of a rule; name `read`, `write`, `all` or one of stat, read, ls, glob, grep, search, \
+             write, append, edit, create_dir, delete, rename, copy",
+        ),
+        (
+            "[routes.\"/m\"]\ntype = \"store\"\nat = \"latest\"\nnamespace = \"m\"",
+            "treehold.toml:3:6: `at` belongs to a route of type `history` and this one is `store`",
+        ),
+        (
+            "[routes.\"/b\"]\ntype = \"history\"\nat = \"~x\"",
+            "treehold.toml:3:6: `~x` does not say how far back; write `~1` for the checkpoint before the latest",
+        ),
+        (
+            "[routes.\"/b\"]\ntype = \"history\"\nthread = \"{thred}\"",
+            "treehold.toml:3:10: the template `{thred}` names `{thred}`; the fields are {tenant}, {user}, {agent} and {thread}",
+        ),
+        (
+            "[threads]\nsave = false\n[routes.\"/b\"]\ntype = \"history\"",
+            "treehold.toml:4:8: threads are not saved, so they have no history; set `save = true` under `[threads]`",
+        ),
+        (
+            "[routes.\"/b\"]\ntype = \"history\"\nquota = { files_max = 3 }",
+            "treehold.toml:3:1: `quota` bounds what is written, and a history route is read-only; leave it out",
+        ),
+        (
+            "[serve]\nhead_timeout = \"0s\"",
+            "treehold.toml:2:16: `0s` is not a duration to wait for a client; write it as `30s` or \
+            `2m`",
+        ),
+        ("[serve]\nconnections_max = 0", "treehold.toml:2:19: `connections_max` is 0, which would refuse every client; set at least 1"),
+        ("[sessions]\npage_max = 0", "treehold.toml:2:12: `page_max` is 0, which allows nothing; set at least 1"),
+        ("[sessions]\nstore = \"defalt\"", "treehold.toml:2:9: no store is named `defalt`; did you mean `default`?"),
+        ("[sessions]\nmounted = \"..\"", "treehold.toml:2:11: the session id `..` cannot be the name of a directory; choose another one"),
+        ("[sessions]\nidempotency_time = \"0s\"", "treehold.toml:2:20: `0s` is not a duration; write it as `24h` or `90m`"),
+        (
+            "[sessions]\nmounted = \"s\"\n[routes.\"/memo/user\"]\ntype = \"filesystem\"\nroot = \".\"",
+            "treehold.toml:3:9: `/memo/user` is where the memory documents of a session are mounted; choose another path for this route",
+        ),
+        ("[scope]\nuser = \"\"", "treehold.toml:2:8: the user id is empty; leave it out or name one"),
+    ];
+    for (text, fault) in table {
+        assert_eq!(Config::parse(text, &base()).expect_err(text).to_string(), fault, "{text}");
+    }
+}
+
+#[test]
+fn duplicate_route_and_second_state_are_refused() {
+    let fault = |text: &str| Config::parse(text, &base()).expect_err("a fault").to_string();
+    let text = "[routes.\"/a\"]\ntype = \"filesystem\"\nroot = \".\"\n[routes.\"/a/\"]\ntype = \"filesystem\"\nroot = \".\"\n";
+    assert_eq!(fault(text), "treehold.toml:4:9: `/a/` and `/a` are the same path; keep one of them");
+    let text = "[routes.\"/\"]\ntype = \"state\"\n[routes.\"/a\"]\ntype = \"state\"\n";
+    assert_eq!(
+        fault(text),
+        "treehold.toml:4:8: the thread's state is mounted at `/` already; a thread has one state; write beneath \
+        it"
+    );
+    let text = "[routes.\"/a\"]\ntype = \"state\"\n";
+    assert!(fault(text).contains("add `[routes.\"/\"]`"));
+}
+
+#[test]
+fn empty_file_equals_builtin() {
+    let builtin = Config::builtin(&base());
+    assert_eq!(parsed("").routes, builtin.routes);
+    assert_eq!(builtin.routes.keys().collect::<Vec<_>>(), ["/", "/memories", "/workspace"]);
+    assert_eq!(builtin.data, Path::new("/var/lib/treehold"));
+}
+
+#[test]
+fn template_shows_the_defaults() {
+    let written = parsed(TEMPLATE);
+    let builtin = Config::builtin(&base());
+    assert_eq!((written.routes, written.stores, written.scope), (builtin.routes, builtin.stores, builtin.scope));
+}
+
+#[test]
+fn template_contains_every_key() {
+    let all: String = TEMPLATE
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(key) if key.starts_with(|first: char| first.is_ascii_lowercase() || first == '[') => key,
+            _ => line,
+        })
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let config = parsed(&all);
+    assert_eq!(config.scope.agent.as_deref(), Some("coder"));
+    // Every setting must also appear in the template.
+    for setting in config.settings() {
+        assert!(matches!(setting.origin, Origin::File { .. }), "`{}` is not in the template", setting.keys.join("."));
+    }
+}
+
+#[test]
+fn paths_are_resolved_against_the_file() {
+    assert_eq!(parsed("data = \"state/db\"").data, Path::new("/etc/agent/state/db"));
+    assert_eq!(parsed("data = \"/srv/db\"").data, Path::new("/srv/db"));
+    assert_eq!(parsed("").resolve("."), Path::new("/etc/agent"));
+}
+
+#[test]
+fn settings_have_an_origin_and_round_trip() {
+    let config = parsed("[scope]\nuser = \"ada\"\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\n");
+    let settings = config.settings();
+    let origin =
+        |keys: &[&str]| settings.iter().find(|setting| setting.keys == keys).map(|setting| setting.origin.to_string()).unwrap_or_default();
+    assert_eq!(origin(&["scope", "user"]), "treehold.toml:2");
+    assert_eq!(origin(&["scope", "tenant"]), "default");
+    assert_eq!(origin(&["routes", "/w", "root"]), "treehold.toml:5");
+    assert_eq!(origin(&["routes", "/w", "sync"]), "default");
+    let mut text = String::new();
+    let mut table = None;
+    for setting in &settings {
+        if setting.table() != table {
+            table = setting.table();
+            text.push_str(&format!("[{}]\n", table.as_deref().unwrap_or_default()));
+        }
+        text.push_str(&format!("{} = {}\n", setting.key(), setting.value));
+    }
+    assert_eq!(parsed(&text).routes, config.routes, "{text}");
+}
