@@ -55,7 +55,8 @@ fn check_edits(content: &[u8], edits: &[Edit]) {
         // Applying all edits at once equals applying them one after the other.
         let (mut stepwise, mut total) = (content.to_vec(), 0);
         for edit in edits {
-            let (next, replaced) = text::edit(&stepwise, std::slice::from_ref(edit)).expect("each edit fits on its own if all fit together");
+            let (next, replaced) =
+                text::edit(&stepwise, std::slice::from_ref(edit)).expect("each edit fits on its own if all fit together");
             (stepwise, total) = (next, total + replaced);
         }
         assert_eq!((&stepwise, total), (edited, *count));

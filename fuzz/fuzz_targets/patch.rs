@@ -4,10 +4,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
+use tokio::runtime::{Builder, Runtime};
 use treehold::backend::StateSnapshot;
 use treehold::tools::ToolCall;
 use treehold::{BackendExt, StateBackend};
-use tokio::runtime::{Builder, Runtime};
 
 const FILES: [(&str, &str); 5] = [
     ("/a.txt", "one\ntwo\nthree\nfour\nfive\n"),

@@ -102,8 +102,11 @@ fn command_line_offers_the_tool_and_the_layer() {
     assert!(tools.len() > 1 && tools.iter().any(|tool| tool["name"] == "csv_query"), "{tools:?}");
     let own = "[stores.main]\nurl = \"sqlite:{data}/own.db\"\n[routes.\"/\"]\ntype = \"state\"\n[[layers.custom]]\nname = \"turns\"\nat_once = 4\n";
     std::fs::write(directory.path().join("own.toml"), own).expect("written");
-    std::fs::write(directory.path().join("calls.jsonl"), "{\"tool\": \"csv_query\", \"args\": {\"path\": \"/people.csv\", \"columns\": [\"name\"]}}\n")
-        .expect("written");
+    std::fs::write(
+        directory.path().join("calls.jsonl"),
+        "{\"tool\": \"csv_query\", \"args\": {\"path\": \"/people.csv\", \"columns\": [\"name\"]}}\n",
+    )
+    .expect("written");
     assert_eq!(run(&["--config", "own.toml", "write", "/people.csv", PEOPLE]).0, Some(0));
     let (code, answer, told) = run(&["--config", "own.toml", "run", "calls.jsonl"]);
     assert!(code == Some(0) && answer.contains("Grace"), "{answer}{told}");
