@@ -51,6 +51,7 @@
 #[cfg(feature = "conformance")]
 pub use treehold_agent::tool_conformance;
 pub use treehold_agent::{audit, feed, memory, session, tools, workspace};
+pub use treehold_agent_state as agent_state;
 #[cfg(feature = "conformance")]
 pub use treehold_conformance as conformance;
 #[cfg(feature = "conformance")]

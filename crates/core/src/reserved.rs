@@ -20,6 +20,9 @@ pub const THREADS: [&str; 2] = [RESERVED_ROOT, "threads"];
 /// Sessions of agent hosts: their messages, events, traces, orchestration and memory documents.
 pub const SESSIONS: [&str; 2] = [RESERVED_ROOT, "sessions"];
 
+/// The states of agents, and what their runtimes share: locks, queues, logs and items.
+pub const AGENT_STATE: [&str; 2] = [RESERVED_ROOT, "agent-state"];
+
 /// Overlays.
 pub const OVERLAYS: [&str; 2] = [RESERVED_ROOT, "overlays"];
 
@@ -73,6 +76,8 @@ pub const RESERVED_NAMESPACES: &[Reserved] = &[
     Reserved { components: &THREADS, purpose: "threads are saved", rows: ReservedRows::Data },
     // A backup without conversations would be incomplete.
     Reserved { components: &SESSIONS, purpose: "sessions are kept", rows: ReservedRows::Data },
+    // An agent without its state has forgotten the conversation.
+    Reserved { components: &AGENT_STATE, purpose: "agent states are kept", rows: ReservedRows::Data },
     // Changes that users have neither applied nor discarded.
     Reserved { components: &OVERLAYS, purpose: "overlays are kept", rows: ReservedRows::Data },
     Reserved { components: &ITEMS, purpose: "items are kept", rows: ReservedRows::Data },

@@ -303,6 +303,23 @@ impl fmt::Display for NamespaceTemplate {
     }
 }
 
+/// Checks an id of a tenant, user, agent or session. `what` names it in the message.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for an id that is empty, `.`, `..` or reserved, is over
+/// [`SCOPE_ID_BYTES_MAX`] bytes, or holds a control character. Any other id is kept exactly.
+pub fn check_id(what: &str, id: &str) -> Result<()> {
+    let problem = match id {
+        "" => "is empty; name one".to_owned(),
+        "." | ".." => format!("`{id}` cannot be the name of a directory; choose another one"),
+        RESERVED_ROOT => format!("`{id}` is reserved; choose another one"),
+        long if long.len() > SCOPE_ID_BYTES_MAX => format!("is over {SCOPE_ID_BYTES_MAX} bytes; shorten it"),
+        bad if bad.chars().any(char::is_control) => "holds a control character; remove it".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Error::invalid_argument(format!("the {what} id {problem}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,5 +344,16 @@ mod tests {
         assert_eq!(one.components().count(), 2);
         assert_ne!(one, other);
         assert!(!one.starts_with(&Namespace::new(["a"]).expect("a legal namespace")));
+    }
+
+    #[test]
+    fn ids_that_cannot_be_kept_exactly_are_refused() {
+        let long = "x".repeat(256);
+        for bad in ["", ".", "..", "a\nb", "\u{0}", "\u{7f}", "_treehold", long.as_str()] {
+            assert!(check_id("user", bad).is_err(), "{bad:?}");
+        }
+        for good in ["a/b", "a:b", "%", "...", " ", "é", &long[..255]] {
+            assert!(check_id("user", good).is_ok(), "{good:?}");
+        }
     }
 }

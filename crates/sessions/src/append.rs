@@ -1,11 +1,9 @@
 //! Appending messages and recording turns.
 
 use crate::events::TurnEvent;
-use crate::json::{row, stored};
 use crate::message::Message;
 use crate::numbers::following;
 use crate::once::Once;
-use crate::retry::Attempts;
 use crate::rows::{self, Head, Opened, Part, position_key};
 use crate::sessions::Sessions;
 use crate::usage::{Usage, UsageTotals};
@@ -14,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::{row, stored};
+use treehold_core::retry::Attempts;
 use treehold_store::{Batch, escape_key};
 
 /// Options of an append.

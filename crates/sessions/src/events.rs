@@ -1,11 +1,11 @@
 //! The events of a session: the lines of its file in the host's own directory layout.
 
-use crate::json::Json;
 use crate::numbers::{check_number, check_time};
 use crate::usage::UsageTotals;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use treehold_core::error::Result;
+use treehold_core::json::Json;
 
 /// The first event: the owner of the session.
 #[derive(Debug, Clone, Serialize, Deserialize)]

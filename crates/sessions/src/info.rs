@@ -1,6 +1,5 @@
 //! The identity and description of a session.
 
-use crate::json::Json;
 use crate::usage::SessionContextUsage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,9 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 use treehold_core::error::{Error, Result};
 use treehold_core::escape::{escape, unescape};
+use treehold_core::json::Json;
 use treehold_core::ops::Version;
-use treehold_core::reserved::RESERVED_ROOT;
-use treehold_core::scope::SCOPE_ID_BYTES_MAX;
+use treehold_core::scope::check_id;
 
 /// The description of a session, which is read without its messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -148,23 +147,6 @@ impl<'de> Deserialize<'de> for SessionRef {
     }
 }
 
-/// Checks an id of a tenant, user, agent or session. `what` names it in the message.
-///
-/// # Errors
-/// [`InvalidArgument`](treehold_core::ErrorKind::InvalidArgument) for an id that is empty, `.`, `..` or reserved, is over
-/// [`SCOPE_ID_BYTES_MAX`] bytes, or holds a control character. Any other id is kept exactly.
-pub fn check_id(what: &str, id: &str) -> Result<()> {
-    let problem = match id {
-        "" => "is empty; name one".to_owned(),
-        "." | ".." => format!("`{id}` cannot be the name of a directory; choose another one"),
-        RESERVED_ROOT => format!("`{id}` is reserved; choose another one"),
-        long if long.len() > SCOPE_ID_BYTES_MAX => format!("is over {SCOPE_ID_BYTES_MAX} bytes; shorten it"),
-        bad if bad.chars().any(char::is_control) => "holds a control character; remove it".to_owned(),
-        _ => return Ok(()),
-    };
-    Err(Error::invalid_argument(format!("the {what} id {problem}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,17 +165,6 @@ mod tests {
         assert_eq!(SessionRef::new("default", "abc-1").expect("legal").to_string(), "default:abc-1");
         for bad in ["", "a", ":", "a:", ":b", "a:b:c", "a:%", "a:%00"] {
             assert!(bad.parse::<SessionRef>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn ids_that_cannot_be_kept_exactly_are_refused() {
-        let long = "x".repeat(256);
-        for bad in ["", ".", "..", "a\nb", "\u{0}", "\u{7f}", "_treehold", long.as_str()] {
-            assert!(check_id("user", bad).is_err(), "{bad:?}");
-        }
-        for good in ["a/b", "a:b", "%", "...", " ", "é", &long[..255]] {
-            assert!(check_id("user", good).is_ok(), "{good:?}");
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Reads sessions for an inspector. Nothing here writes.
 
 use crate::compact::iso_of_millisecond;
-use crate::info::{SessionRef, check_id};
-use crate::json::stored;
+use crate::info::SessionRef;
 use crate::live::Unreadable;
 use crate::message::Message;
 use crate::orchestration::{OrchestrationEvent, RecoveredState};
@@ -17,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use treehold_core::error::{Error, Result};
 use treehold_core::escape::{escape, unescape};
+use treehold_core::json::stored;
+use treehold_core::scope::check_id;
 use treehold_store::{Item, ScanEntry, ScanOptions};
 
 /// One session as an inspector lists it.

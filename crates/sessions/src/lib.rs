@@ -25,7 +25,7 @@ mod contract;
 mod events;
 mod info;
 mod inspector;
-mod json;
+mod kept;
 pub mod layout;
 mod live;
 mod memo;
@@ -37,7 +37,6 @@ mod once;
 mod options;
 pub mod orchestration;
 mod removal;
-mod retry;
 mod rows;
 mod sessions;
 mod side;
@@ -55,9 +54,9 @@ pub use compact::{
 };
 pub use consolidation::{Consolidation, ConsolidationOptions, ConsolidationReason, ConsolidationState, Consolidator, MemorySummarizer};
 pub use contract::{SessionStore, UserSessionLister};
-pub use info::{SessionDescription, SessionInfo, SessionMeta, SessionPage, SessionRef, TurnPage, check_id};
+pub use info::{SessionDescription, SessionInfo, SessionMeta, SessionPage, SessionRef, TurnPage};
 pub use inspector::{InspectedPage, InspectedSession, InspectedStatus, InspectorDataSource};
-pub use json::{JSON_DEPTH_MAX, Json, Kept};
+pub use kept::Kept;
 pub use memo::{
     MEMO_FILE_BYTES_MAX, MemoFile, MemoMount, MemoScope, MemoryIndexEntry, NOTES, SESSION_MOUNT, SandboxMemoProvider, SessionMemo, TODO,
     TOOL_RESULTS, TodoStorage, ToolResultPage, USER, USER_MOUNT, session_memo, user_memo,
@@ -73,5 +72,7 @@ pub use sessions::{Ids, SessionHandle, Sessions};
 pub use side::{CheckStatus, Readiness, ReadyCheck, ReadyStatus, SideOrchestration, SideTrace, SideWrites};
 pub use skill_log::{SkillLog, SkillLogFile};
 pub use trace::SessionTraceStore;
+pub use treehold_core::json::{JSON_DEPTH_MAX, Json};
+pub use treehold_core::scope::check_id;
 pub use usage::{CONTEXT_TOKENS, Cost, SessionContextUsage, TurnUsage, Usage, UsageTotals};
 pub use window::{BUDGET_TOKENS, MessagesRead, MessagesView};

@@ -1,16 +1,17 @@
 //! Writes to a session without looking up its rows each time.
 
 use crate::info::SessionRef;
-use crate::json::{Json, Kept};
+use crate::kept::Kept;
 use crate::once::{Earlier, Once};
-use crate::retry::Attempts;
 use crate::rows::{self, Head, LIVE};
 use crate::sessions::{ReadBytes, Sessions};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::Json;
 use treehold_core::ops::Version;
+use treehold_core::retry::Attempts;
 use treehold_core::work;
 use treehold_store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions};
 

@@ -1,6 +1,5 @@
 //! Messages. Each keeps its original text; typed facts are read from it.
 
-use crate::json::Json;
 use crate::tokens::{self, IMAGE_TOKENS, MESSAGE_TOKENS};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -8,6 +7,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
+use treehold_core::json::Json;
 
 /// The longest id of a tool call in bytes.
 pub const TOOL_CALL_ID_BYTES_MAX: usize = 512;

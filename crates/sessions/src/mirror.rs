@@ -11,7 +11,7 @@
 //! The store reports changes of these documents, whoever makes them, also in another process. So an append, a compaction or a consolidation
 //! reaches every live directory by itself.
 
-use crate::info::{SessionRef, check_id};
+use crate::info::SessionRef;
 use crate::memo::{MEMO_FILE_BYTES_MAX, MemoScope, TOOL_RESULTS, memo_of, tool_call_of, user_memo};
 use crate::rows::Head;
 use crate::sessions::Sessions;
@@ -29,6 +29,7 @@ use treehold_core::backoff::Backoff;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Change, Op};
 use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_core::scope::check_id;
 use treehold_store::{Store, Watch};
 use treehold_tree::backend::{Backend, StateBackend, TreeNews};
 use treehold_tree::composite::CompositeBackend;

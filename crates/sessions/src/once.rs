@@ -1,6 +1,5 @@
 //! Idempotency keys. A commit writes its key among its rows, so a repetition is recognised even if the process died before it answered.
 
-use crate::json::{row, stored};
 use crate::rows::{Head, Part};
 use crate::sessions::Sessions;
 use jiff::Timestamp;
@@ -8,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use treehold_core::error::{Error, Result};
+use treehold_core::json::{row, stored};
 use treehold_core::ops::Version;
 use treehold_store::{Batch, Condition, escape_key};
 

@@ -4,13 +4,13 @@
 //! before it writes, every commit of it depends on that row and renews it, and the last one removes it. So a sweep finds all data
 //! without a session, and an import whose data was swept cannot complete.
 
-use crate::info::check_id;
-use crate::json::{row, stored};
 use crate::rows::{self, LIVE, Removal, removals};
 use crate::sessions::Sessions;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use treehold_core::error::Result;
+use treehold_core::json::{row, stored};
+use treehold_core::scope::check_id;
 use treehold_store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions};
 
 /// How long an import may write nothing before a sweep removes its rows.

@@ -4,10 +4,10 @@
 //! are above the users: the tenants, the user of each session of a tenant, and the data that remains to be removed.
 //! `docs/design/sessions.md` has the map.
 
-use crate::json::{row, stored};
 use crate::usage::UsageTotals;
 use serde::{Deserialize, Serialize};
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::{row, stored};
 use treehold_core::reserved::{RESERVED_ROOT, SESSIONS};
 use treehold_store::{Batch, Condition, Namespace, Store};
 

@@ -1,17 +1,18 @@
 //! Creates, describes, lists and deletes sessions.
 
 use crate::events::{InitEvent, TurnEvent, UpdateEvent};
-use crate::info::{SessionDescription, SessionInfo, SessionMeta, SessionPage, SessionRef, TurnPage, check_id};
-use crate::json::{Json, row, stored};
+use crate::info::{SessionDescription, SessionInfo, SessionMeta, SessionPage, SessionRef, TurnPage};
 use crate::options::SessionsOptions;
-use crate::retry::Attempts;
 use crate::rows::{self, Head, Opened, Part, Removal, UserRows, Window, position_key};
 use crate::usage::{SessionContextUsage, UsageTotals};
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::{Json, row, stored};
 use treehold_core::ops::Version;
+use treehold_core::retry::Attempts;
+use treehold_core::scope::check_id;
 use treehold_store::{Batch, Namespace, ScanEntry, ScanOptions, Store};
 use uuid::Uuid;
 

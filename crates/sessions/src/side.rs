@@ -5,7 +5,6 @@
 //! is an error.
 
 use crate::contract::SessionStore;
-use crate::json::Json;
 use crate::orchestration::{
     Claim, MailboxEvent, MailboxState, OrchestrationCommit, OrchestrationEvent, OrchestrationPersistence, RecoveredState, Snapshot,
 };
@@ -17,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use treehold_core::error::{ErrorKind, Result};
+use treehold_core::json::Json;
 use treehold_core::ops::Version;
 
 /// Wraps stores of traces and orchestrations, and counts their failed writes.

@@ -1,7 +1,6 @@
 //! The logs of skills that ran as separate agents.
 
 use crate::info::SessionRef;
-use crate::json::Json;
 use crate::live::LiveSession;
 use crate::rows::Part;
 use crate::sessions::{Sessions, scan_all};
@@ -9,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::Json;
 use treehold_store::{Batch, Condition};
 
 /// The log of a skill that ran as a separate agent.

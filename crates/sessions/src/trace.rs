@@ -4,7 +4,7 @@
 //! the host, so it is stored but not used.
 
 use crate::info::SessionRef;
-use crate::json::Kept;
+use crate::kept::Kept;
 use crate::live::{Committed, LiveSession, Unreadable};
 use crate::once::{KeyUse, Once};
 use crate::rows::{self, Part};

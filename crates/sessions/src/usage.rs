@@ -1,6 +1,6 @@
 //! Usage of a model, as the host reports it for each turn.
 
-use crate::json::Kept;
+use crate::kept::Kept;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use treehold_core::error::Result;

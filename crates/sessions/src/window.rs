@@ -2,12 +2,12 @@
 
 use crate::append::MessageMeta;
 use crate::compact::{ArchiveRow, SessionWindow, archive_number, archive_of_placeholder};
-use crate::json::stored;
 use crate::message::Message;
 use crate::rows::{Head, Part, position_key};
 use crate::sessions::{ReadBytes, Sessions};
 use std::ops::Range;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::stored;
 use treehold_core::work;
 use treehold_store::{Item, ScanEntry, ScanOptions};
 

@@ -15,10 +15,8 @@ pub use placeholder::{Placeholder, notes_entry};
 pub(crate) use placeholder::{archive_id, archive_number, archive_of_placeholder, iso_of_millisecond};
 pub use start::SessionWindow;
 
-use crate::json::row;
 use crate::message::Message;
 use crate::numbers::following;
-use crate::retry::Attempts;
 use crate::rows::{self, Head, Opened, Part, Window, position_key};
 use crate::sessions::Sessions;
 use async_trait::async_trait;
@@ -26,6 +24,8 @@ use cut::safe_cut;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::row;
+use treehold_core::retry::Attempts;
 use treehold_store::Batch;
 
 /// The fewest messages of a window that is compacted.

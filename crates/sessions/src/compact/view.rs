@@ -3,11 +3,11 @@
 //! [`shorten`] replaces long tool results with their beginning and the path of the full text. [`Reactive`] decides, while a
 //! request runs, when to remove tool results of old rounds, and when to summarise.
 
-use crate::json::Json;
 use crate::memo::tool_result_path;
 use crate::message::{Content, Message, Role};
 use serde_json::{Value, json};
 use treehold_core::error::Result;
+use treehold_core::json::Json;
 
 /// Where a sandbox sees the files of a session.
 const SESSION_MOUNT: &str = "/workspace/memo/session";

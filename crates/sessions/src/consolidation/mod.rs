@@ -7,12 +7,10 @@
 mod leased;
 
 use crate::compact::{Placeholder, iso_of_millisecond};
-use crate::info::{SessionMeta, check_id};
-use crate::json::{Json, row, stored};
+use crate::info::SessionMeta;
 use crate::memo::{USER, user_memo};
 use crate::message::Message;
 use crate::numbers::check_time;
-use crate::retry::Attempts;
 use crate::rows::{self, Head, LIVE, UserRows, summary_key};
 use crate::sessions::Sessions;
 use async_trait::async_trait;
@@ -23,8 +21,11 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::{Json, row, stored};
 use treehold_core::ops::{Change, ReadOptions, Version, WriteMode};
 use treehold_core::path::VfsPathBuf;
+use treehold_core::retry::Attempts;
+use treehold_core::scope::check_id;
 use treehold_store::{Batch, Condition, Namespace, Store};
 use treehold_tree::backend::{Backend, BackendExt};
 

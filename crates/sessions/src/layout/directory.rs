@@ -4,7 +4,7 @@ use super::export::{Sink, content_of};
 use super::import::{ImportReport, owner_of};
 use super::{MEMORY_STATE, SessionFiles, id_of, name_of};
 use crate::consolidation::{export_state, import_state};
-use crate::info::{SessionRef, check_id};
+use crate::info::SessionRef;
 use crate::memo::{MemoScope, USER, user_memo};
 use crate::rows::no_session;
 use crate::sessions::Sessions;
@@ -15,6 +15,7 @@ use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::scope::check_id;
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 30;

@@ -3,7 +3,6 @@
 use super::{AGENTS, ARCHIVES, CHECKPOINT, MESSAGES, ORCHESTRATION, RESULTS, SESSION, SKILL_LOGS, SessionFiles, TRACE, name_of};
 use crate::compact::{ArchiveRow, archive_id};
 use crate::info::SessionRef;
-use crate::json::{Json, stored};
 use crate::memo::{MemoScope, is_no_such, memo_of, tool_result_path};
 use crate::rows::{Head, Part};
 use crate::sessions::Sessions;
@@ -13,6 +12,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::{Json, stored};
 use treehold_core::ops::ReadOptions;
 use treehold_core::path::VfsPathBuf;
 use treehold_core::work;

@@ -37,10 +37,10 @@ mod place;
 pub use directory::{DirectoryReport, ExportReport, read_directory, read_directory_of, write_directory, write_session, write_sessions};
 pub use import::{DamagedLine, ImportReport, owner_of};
 
-use crate::info::check_id;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use treehold_core::escape::{escape, unescape};
+use treehold_core::scope::check_id;
 
 /// The files of a session by path beneath its directory.
 pub type SessionFiles = BTreeMap<String, Bytes>;

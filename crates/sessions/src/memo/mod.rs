@@ -18,7 +18,7 @@ pub use provider::{MemoryIndexEntry, SandboxMemoProvider, TodoStorage};
 pub use tree::SessionMemo;
 pub(crate) use tree::{memo_of, memo_of_import};
 
-use crate::info::{SessionRef, check_id};
+use crate::info::SessionRef;
 use crate::message::tool_call_id;
 use crate::rows::{self, Head, UserRows};
 use crate::sessions::Sessions;
@@ -29,6 +29,7 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::escape::{escape, unescape};
 use treehold_core::ops::{Change, LsOptions, ReadOptions, Version, WriteMode};
 use treehold_core::path::{SEGMENT_BYTES_MAX, VfsPath, VfsPathBuf};
+use treehold_core::scope::check_id;
 use treehold_store::Store;
 use treehold_tree::backend::{Backend, BackendExt, StoreBackend};
 

@@ -1,7 +1,6 @@
 //! The tree of one session's memory documents and tool results.
 
 use super::MEMO_FILE_BYTES_MAX;
-use crate::info::check_id;
 use crate::rows::{self, CHANGED, Head, LIVE, Removal, UserRows, removals};
 use async_trait::async_trait;
 use std::fmt;
@@ -12,6 +11,7 @@ use treehold_core::ops::{
     ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions,
 };
 use treehold_core::path::VfsPath;
+use treehold_core::scope::check_id;
 use treehold_store::{Namespace, Store};
 use treehold_tree::backend::{Backend, StateBackend, StoreBackend};
 
@@ -32,7 +32,7 @@ pub(crate) fn memo_of_import(store: Arc<dyn Store>, head: &Head, import: &Remova
     let tree = StoreBackend::new(store, head.user_rows().session_memo(&head.data)?)
         .with_file_bytes_max(MEMO_FILE_BYTES_MAX as u64)
         .with_owner_row(&removals(), import.key(), "the import was ended by a sweep; import again")
-        .with_extra_row(&removals(), import.key(), crate::json::row(import));
+        .with_extra_row(&removals(), import.key(), treehold_core::json::row(import));
     Ok(tree)
 }
 

@@ -7,11 +7,11 @@
 
 use super::persistence::StoredOrchestration;
 use crate::once::{Earlier, Once};
-use crate::retry::Attempts;
 use crate::rows::{Head, Part};
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
+use treehold_core::retry::Attempts;
 use treehold_store::{Batch, Condition};
 
 /// The key of the row that names the present holder.

@@ -1,11 +1,12 @@
 //! The events of an orchestration and of mailboxes.
 
-use crate::json::{Json, Kept};
+use crate::kept::Kept;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
+use treehold_core::json::Json;
 
 /// An event of an orchestration, with its original text.
 pub type OrchestrationEvent = Kept<EventFields>;

@@ -4,8 +4,7 @@ use super::claim::Claim;
 use super::event::{MailboxEvent, MailboxState, MailboxStateFields, OrchestrationEvent};
 use super::recover::{RecoveredState, recover, replay};
 use super::snapshot::{Snapshot, SnapshotFields};
-use crate::info::{SessionRef, check_id};
-use crate::json::Json;
+use crate::info::SessionRef;
 use crate::live::{LiveSession, Unreadable};
 use crate::once::{KeyUse, Once};
 use crate::rows::{Head, Part};
@@ -16,7 +15,9 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::Json;
 use treehold_core::ops::Version;
+use treehold_core::scope::check_id;
 use treehold_store::Batch;
 
 /// The key of the checkpoint.

@@ -2,10 +2,10 @@
 
 use super::event::{AgentStatus, OrchestrationEvent};
 use super::snapshot::{Agent, SnapshotFields, Wait, WaitStatus};
-use crate::info::check_id;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use std::borrow::Cow;
+use treehold_core::scope::check_id;
 
 /// A recovered orchestration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]

@@ -3,7 +3,7 @@
 use super::event::{
     AgentJob, AgentStatus, EventFields, EventKind, InitialTask, OrchestrationEvent, RunStatus, WaitKind, WaitMatch, WaitRegistration,
 };
-use crate::json::Kept;
+use crate::kept::Kept;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};

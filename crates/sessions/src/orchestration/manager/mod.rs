@@ -21,8 +21,6 @@ use super::event::{
 };
 use super::persistence::{OrchestrationCommit, OrchestrationPersistence};
 use super::snapshot::{Agent, InputEnvelope, Run, Snapshot, SnapshotFields, WaitStatus};
-use crate::info::check_id;
-use crate::json::Json;
 use crate::sessions::Ids;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -33,6 +31,8 @@ use std::time::Duration;
 use tokio::sync::{Mutex, broadcast, watch};
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::json::Json;
+use treehold_core::scope::check_id;
 
 /// How many events a slow subscriber may lag behind.
 const EVENTS_BEHIND_MAX: usize = 1_024;

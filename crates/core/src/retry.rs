@@ -1,14 +1,15 @@
 //! Repeats a change that lost a race.
 
-use treehold_core::backoff::LostRaces;
-use treehold_core::error::{Error, ErrorKind, Result};
+use crate::backoff::LostRaces;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Counts the attempts of one change. Each reads the rows that it depends on, and commits on the condition that they are unchanged.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts(LostRaces);
+pub struct Attempts(LostRaces);
 
 impl Attempts {
-    pub(crate) fn new() -> Self {
+    /// Starts to count.
+    pub fn new() -> Self {
         Self::default()
     }
 
@@ -16,7 +17,7 @@ impl Attempts {
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable), without an effect, after 1,000 lost races.
-    pub(crate) async fn lost(&mut self) -> Result<()> {
+    pub async fn lost(&mut self) -> Result<()> {
         if !self.0.lost().await {
             let message = "other writers were faster every time; try again later";
             return Err(Error::new(ErrorKind::Unavailable, message).without_effect());
