@@ -2,11 +2,10 @@
 
 use crate::slot::StateSlot;
 use async_trait::async_trait;
+use std::error::Error as _;
 use std::fmt;
 use std::num::NonZeroU64;
-use treehold_core::error::Result;
-#[cfg(doc)]
-use treehold_core::error::{Error, ErrorKind};
+use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::Json;
 use treehold_core::ops::Version;
 use treehold_store::Namespace;
@@ -43,6 +42,118 @@ pub enum Expected {
     Absent,
     /// The value with this version.
     Version(StateVersion),
+}
+
+/// A save that expected another version than the stored one: the source of such a [`Conflict`](ErrorKind::Conflict).
+///
+/// Its text is the message of AgentScope for this case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StateConflict {
+    /// The user; `None` is the anonymous one.
+    pub user: Option<String>,
+    /// The session.
+    pub session: String,
+    /// The key.
+    pub key: String,
+    /// What the save expected.
+    pub expected: Expected,
+    /// The version that is stored; `None` if there is no value.
+    pub current: Option<StateVersion>,
+}
+
+impl StateConflict {
+    /// Describes a save of a key of a slot that found another version.
+    pub fn new(slot: &StateSlot, key: &str, expected: Expected, current: Option<StateVersion>) -> Self {
+        Self { user: slot.user().map(str::to_owned), session: slot.session().to_owned(), key: key.to_owned(), expected, current }
+    }
+
+    /// Returns the conflict that an error is about, if it is one.
+    pub fn of(error: &Error) -> Option<&Self> {
+        error.source().and_then(|source| source.downcast_ref())
+    }
+
+    /// Makes the error: a [`Conflict`](ErrorKind::Conflict) without an effect, with the stored version as
+    /// [`current_version`](Error::current_version).
+    pub fn into_error(self) -> Error {
+        let found = match self.current {
+            Some(current) => format!("version {current} is stored"),
+            None => "there is no value".to_owned(),
+        };
+        let expected = match self.expected {
+            Expected::Any => "any version".to_owned(),
+            Expected::Absent => "no value".to_owned(),
+            Expected::Version(version) => format!("version {version}"),
+        };
+        let message =
+            format!("the state `{}` has changed: {found} and the save expects {expected}; load it again", self.key.escape_debug());
+        let current = self.current.map(|current| Version::new(current.number()));
+        Error::new(ErrorKind::Conflict, message).with_current_version(current).without_effect().with_source(self)
+    }
+}
+
+impl fmt::Display for StateConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (user, session, key) = (self.user.as_deref().unwrap_or("null"), &self.session, &self.key);
+        let expected = self.expected.number();
+        write!(f, "Concurrent modification of session state (userId={user}, sessionId={session}, key={key}, expectedVersion={expected})")
+    }
+}
+
+impl std::error::Error for StateConflict {}
+
+/// A save whose [fence](SaveOptions::fence) fell: the source of such a [`Conflict`](ErrorKind::Conflict).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FenceFallen;
+
+impl FenceFallen {
+    /// Returns whether an error says that the fence of a save fell.
+    pub fn caused(error: &Error) -> bool {
+        error.source().is_some_and(|source| source.is::<Self>())
+    }
+
+    /// Makes the error: a [`Conflict`](ErrorKind::Conflict) without an effect.
+    pub fn into_error(self) -> Error {
+        let message = "the turn no longer holds the session, so nothing was saved; load the state again in a new turn";
+        Error::new(ErrorKind::Conflict, message).without_effect().with_source(self)
+    }
+}
+
+impl fmt::Display for FenceFallen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the fence of the save fell")
+    }
+}
+
+impl std::error::Error for FenceFallen {}
+
+impl Expected {
+    /// Returns the number that stands for it in the protocols of AgentScope.
+    pub fn number(self) -> i64 {
+        match self {
+            Self::Any => -1,
+            Self::Absent => 0,
+            Self::Version(version) => i64::try_from(version.number()).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// Reads the number that stands for it in the protocols of AgentScope; `None` for one below −1.
+    pub fn from_number(number: i64) -> Option<Self> {
+        match number {
+            -1 => Some(Self::Any),
+            0 => Some(Self::Absent),
+            _ => u64::try_from(number).ok().and_then(StateVersion::new).map(Self::Version),
+        }
+    }
+
+    /// Returns whether a value with this version, or none, is as expected.
+    pub fn admits(self, current: Option<StateVersion>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Absent => current.is_none(),
+            Self::Version(version) => current == Some(version),
+        }
+    }
 }
 
 /// A row that must still have its version when a save is committed. A turn passes the row that proves that it still holds the session,

@@ -4,10 +4,21 @@
 //! user and session: it is loaded at the start of a call and saved at its end, so that any process can serve any call.
 
 mod contract;
+mod options;
+mod rows;
 mod slot;
+mod states;
+mod store_states;
+mod sweep;
+mod value;
 
 pub use contract::{
-    AgentStateStore, Expected, Fence, SaveOptions, SessionIdPage, StateCapabilities, StateKey, StateVersion, UserPage, VersionedState,
+    AgentStateStore, Expected, Fence, FenceFallen, SaveOptions, SessionIdPage, StateCapabilities, StateConflict, StateKey, StateVersion,
+    UserPage, VersionedState,
 };
+pub use options::{AgentStatesOptions, Expiry};
 pub use slot::StateSlot;
+pub use states::AgentStates;
+pub use store_states::StoreStates;
+pub use sweep::AgentStatesSweeper;
 pub use treehold_core::json::{JSON_DEPTH_MAX, Json};

@@ -1,0 +1,229 @@
+//! Removes expired sessions, and the logs of deleted ones.
+//!
+//! A deletion hides a session with one commit, which also records the data that remains to be removed. A session that can expire has a
+//! row that says when to look at it; if it was renewed by then, the row moves to its next time. So a save never touches that row.
+
+use crate::rows::{Due, Task, due_rows, head_key, heads_prefix, read_head_key, sealed_row, session_floor_key, session_key, unsealed_row};
+use crate::rows::{Floor, HeadMeta, SessionRow};
+use crate::states::AgentStates;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use treehold_core::error::{ErrorKind, Result};
+use treehold_store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions};
+
+/// How long the last version of an expired value is kept.
+const FLOOR_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The shortest time between two looks at a session, in milliseconds.
+const LOOK_AGAIN: i64 = 1_000;
+
+impl AgentStates {
+    /// Removes what expired sessions and interrupted deletions left behind, for at most `sessions_max` sessions. Returns how many it
+    /// removed. What is not accessible is left alone.
+    ///
+    /// Cost: one round trip if nothing is due.
+    ///
+    /// # Errors
+    /// The last error of the store, after everything else was removed.
+    pub async fn sweep(&self, sessions_max: usize) -> Result<usize> {
+        let now = self.now();
+        let mut options = ScanOptions::new().with_values(true).with_limit(self.options.page_max.max(1));
+        let (mut removed, mut failed) = (0, None);
+        loop {
+            let page = self.store.scan(&due_rows(), options.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                if removed == sessions_max || Due::time_of(&item.key).is_some_and(|at| at > now) {
+                    return failed.map_or(Ok(removed), Err);
+                }
+                // One session that cannot be removed does not stop the others.
+                match self.sweep_one(&item).await {
+                    Ok(is_removed) => removed += usize::from(is_removed),
+                    Err(error) => {
+                        tracing::warn!(%error, key = item.key, "the rows of an expired or deleted state remain until the next sweep");
+                        failed = Some(error);
+                    }
+                }
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return failed.map_or(Ok(removed), Err),
+            }
+        }
+    }
+
+    async fn sweep_one(&self, item: &Item) -> Result<bool> {
+        let due: Due = unsealed_row("removal of a state", &item.value)?;
+        if !self.admits(&due.owner.tenant, due.owner.user.as_deref()) {
+            return Ok(false);
+        }
+        if due.task == Task::Expire {
+            return self.expire(item, due).await;
+        }
+        self.remove(&due, &item.key).await?;
+        Ok(true)
+    }
+
+    /// Removes the logs of a deletion, one namespace at a time. An archive may have brought a session together with an older row that
+    /// says to remove it; then only that row is removed.
+    pub(crate) async fn remove(&self, due: &Due, due_key: &str) -> Result<()> {
+        let forget = Batch::new().delete(&due_rows(), due_key);
+        let states = due.owner.states()?;
+        match &due.task {
+            Task::RemoveLog(log) => {
+                let mut options = ScanOptions::new().with_prefix(heads_prefix(&due.session));
+                loop {
+                    let page = self.store.scan(&states, options.clone()).await?;
+                    for entry in &page.entries {
+                        let ScanEntry::Item(item) = entry else { continue };
+                        let meta: HeadMeta = unsealed_row("state", &item.meta)?;
+                        if meta.log.as_ref() == Some(log) {
+                            return self.store.commit(forget).await.map(drop);
+                        }
+                    }
+                    match page.next {
+                        Some(next) => options.start_after = Some(next),
+                        None => break,
+                    }
+                }
+                let log = due.owner.log(&due.data, log)?;
+                self.store.commit(forget.delete_prefix(&log, "")).await.map(drop)
+            }
+            Task::Expire | Task::RemoveData => {
+                if let Some(item) = self.store.get(&states, &session_key(&due.session)).await?
+                    && unsealed_row::<SessionRow>("session", &item.meta)?.data == due.data
+                {
+                    return self.store.commit(forget).await.map(drop);
+                }
+                let beneath = due.owner.data(&due.data)?;
+                loop {
+                    let page = self.store.namespaces(NamespacesOptions::new().with_beneath(beneath.clone())).await?;
+                    for namespace in &page.namespaces {
+                        self.store.commit(Batch::new().delete_prefix(namespace, "")).await?;
+                    }
+                    if !page.more {
+                        break;
+                    }
+                }
+                self.store.commit(forget).await.map(drop)
+            }
+        }
+    }
+
+    /// Looks whether a session has expired. If so, removes its heads and logs, otherwise notes when to look again.
+    async fn expire(&self, item: &Item, due: Due) -> Result<bool> {
+        let (states, session_key) = (due.owner.states()?, session_key(&due.session));
+        let found = self.store.get(&states, &session_key).await?;
+        let forget = || Batch::new().expect(&due_rows(), &item.key, Condition::Version(item.version)).delete(&due_rows(), &item.key);
+        if let Some(session) = found {
+            let row: SessionRow = unsealed_row("session", &session.meta)?;
+            if row.data == due.data {
+                let batch = match session.expires_at {
+                    Some(at) => {
+                        let at = at.as_millisecond().max(self.now().saturating_add(LOOK_AGAIN));
+                        forget().put(&due_rows(), due.key(at), sealed_row(&due))
+                    }
+                    // The session no longer expires.
+                    None => forget().expect(&states, &session_key, Condition::Version(session.version)).put_with_meta(
+                        &states,
+                        &session_key,
+                        sealed_row(&SessionRow { due: false, ..row }),
+                        "",
+                    ),
+                };
+                return self.commit_or_leave(batch).await.map(|_| false);
+            }
+        }
+        if !self.remove_heads(&due).await? {
+            return Ok(false);
+        }
+        self.remove(&due, &item.key).await?;
+        Ok(true)
+    }
+
+    /// Removes the heads of an expired session. The versions of a later session of the same name continue after theirs. Returns false if
+    /// another writer was faster.
+    async fn remove_heads(&self, due: &Due) -> Result<bool> {
+        let (states, prefix) = (due.owner.states()?, heads_prefix(&due.session));
+        let mut options = ScanOptions::new().with_prefix(prefix.clone());
+        let (mut batch, mut floor) = (Batch::new(), 0);
+        loop {
+            let page = self.store.scan(&states, options.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(head) = entry else { continue };
+                let meta: HeadMeta = unsealed_row("state", &head.meta)?;
+                if meta.data != due.data {
+                    continue;
+                }
+                let (form, key) = read_head_key(head.key.strip_prefix(&prefix).unwrap_or_default())?;
+                let key = head_key(&due.session, form, &key);
+                batch = batch.expect(&states, &key, Condition::Version(head.version)).delete(&states, key);
+                floor = meta.version.max(floor);
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
+            }
+        }
+        if batch.is_empty() {
+            return Ok(true);
+        }
+        // A deletion of a later session of the same name may have left a higher one.
+        let floor_key = session_floor_key(&due.session);
+        let before = self.store.get(&states, &floor_key).await?;
+        let condition = before.as_ref().map_or(Condition::Absent, |before| Condition::Version(before.version));
+        if let Some(before) = &before {
+            floor = unsealed_row::<Floor>("last version of a state", &before.value)?.version.max(floor);
+        }
+        let batch = batch.expect(&states, &floor_key, condition);
+        self.commit_or_leave(batch.put_for(&states, floor_key, sealed_row(&Floor { version: floor }), FLOOR_TIME)).await
+    }
+
+    /// Commits a batch. Returns false if another writer was faster; the next sweep looks again.
+    async fn commit_or_leave(&self, batch: Batch) -> Result<bool> {
+        match self.store.commit(batch).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Calls [`AgentStates::sweep`] at regular intervals, until it is dropped.
+///
+/// Several processes may sweep the states of one store. A failed round is logged, and the next one tries again. Messages past their
+/// retention are removed by the store's own [`Sweeper`](treehold_store::Sweeper).
+#[derive(Debug)]
+pub struct AgentStatesSweeper {
+    task: JoinHandle<()>,
+}
+
+impl AgentStatesSweeper {
+    /// How many sessions a round removes. Other writers get their turn between rounds.
+    const SESSIONS_MAX: usize = 100;
+
+    /// Starts a task on the current runtime. The first round is after the first pause.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn start(states: AgentStates, every: Duration) -> Self {
+        Self { task: tokio::spawn(sweep_on(states, every)) }
+    }
+}
+
+impl Drop for AgentStatesSweeper {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn sweep_on(states: AgentStates, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        match states.sweep(AgentStatesSweeper::SESSIONS_MAX).await {
+            Ok(0) => {}
+            Ok(removed) => tracing::debug!(%states, removed, "expired and deleted states were removed"),
+            Err(error) => tracing::warn!(%states, %error, "removing expired and deleted states failed; retrying in the next round"),
+        }
+    }
+}
