@@ -3,6 +3,7 @@
 //! An agent object holds only configuration. All that changes during a conversation is its state, which a [`StateSlot`] addresses by
 //! user and session: it is loaded at the start of a call and saved at its end, so that any process can serve any call.
 
+pub mod call;
 mod contract;
 mod options;
 mod rows;
