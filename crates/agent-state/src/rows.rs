@@ -5,6 +5,7 @@
 //!
 //! Every row starts with a check sum of what follows, so that a damaged row is reported and never used.
 
+use crate::value::Segment;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -58,10 +59,23 @@ impl Owner {
         self.beneath(["data", data, log])
     }
 
+    /// A segment of a log with a namespace of its own.
+    pub(crate) fn segment(&self, data: &str, log: &str, segment: &str) -> Result<Namespace> {
+        self.beneath(["data", data, log, segment])
+    }
+
+    /// The namespace of a segment; without one, that of the log.
+    pub(crate) fn log_of(&self, data: &str, log: &str, segment: Option<&Segment>) -> Result<Namespace> {
+        match segment.and_then(|segment| segment.id.as_ref()) {
+            Some(segment) => self.segment(data, log, segment),
+            None => self.log(data, log),
+        }
+    }
+
     /// Checks that the longest names that the sessions of this owner will need are allowed.
     pub(crate) fn check(&self) -> Result<()> {
         let id = new_id();
-        self.log(&id, &id).map(drop)
+        self.segment(&id, &id, &id).map(drop)
     }
 
     /// The key of the user in the directory: the anonymous one first.
@@ -226,6 +240,10 @@ pub(crate) enum Task {
     RemoveData,
     /// Removes the log of a deleted value.
     RemoveLog(String),
+    /// Ends a save that wrote messages to a segment of a log and never wrote its head. While this row exists, the save may go on.
+    EndStage(String, String),
+    /// Removes a segment of a log.
+    RemoveSegment(String, String),
 }
 
 impl Due {
@@ -234,9 +252,11 @@ impl Due {
         let Owner { tenant, agent, .. } = &self.owner;
         let (user, session, data) = (self.owner.user_key(), &self.session, &self.data);
         let task = match &self.task {
-            Task::Expire => "expire",
-            Task::RemoveData => "data",
-            Task::RemoveLog(log) => log,
+            Task::Expire => "expire".to_owned(),
+            Task::RemoveData => "data".to_owned(),
+            Task::RemoveLog(log) => format!("log\u{1}{log}"),
+            Task::EndStage(_, segment) => format!("stage\u{1}{segment}"),
+            Task::RemoveSegment(_, segment) => format!("segment\u{1}{segment}"),
         };
         format!("{}\u{1}{tenant}\u{1}{user}\u{1}{agent}\u{1}{session}\u{1}{data}\u{1}{task}", position_key(at.max(0).unsigned_abs()))
     }

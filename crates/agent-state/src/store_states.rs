@@ -4,17 +4,19 @@ use crate::contract::{
     AgentStateStore, FenceFallen, SaveOptions, SessionIdPage, StateCapabilities, StateConflict, StateKey, StateVersion, UserPage,
     VersionedState,
 };
+use crate::log::{COMMIT_BYTES_MAX, COMMIT_ROWS_MAX, Digests, Plan, hex, plan};
 use crate::rows::{
-    Due, Floor, Form, HeadMeta, Owner, SESSIONS, SessionRow, Task, due_rows, floor_key, head_key, heads_prefix, new_id, read_head_key,
-    sealed_row, session_floor_key, session_key, unsealed_row, user_of_key, users_of,
+    Due, Floor, Form, HeadMeta, Owner, SESSIONS, SessionRow, Task, due_rows, floor_key, head_key, heads_prefix, new_id, position_key,
+    read_head_key, sealed_row, session_floor_key, session_key, unsealed_row, user_of_key, users_of,
 };
 use crate::slot::StateSlot;
 use crate::states::AgentStates;
-use crate::value::{Body, Content};
+use crate::value::{Body, Content, Digest, NO_MESSAGES, chain, message_json};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +25,41 @@ use treehold_core::json::Json;
 use treehold_core::ops::Version;
 use treehold_core::retry::Attempts;
 use treehold_core::scope::check_id;
-use treehold_store::{Batch, Condition, Item, ScanEntry, ScanOptions, Store};
+use treehold_store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions, Store};
 
 /// How long the last version of a deleted value is kept, so that a writer who loaded it cannot replace a later value of the same key.
 const FLOOR_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How many users a listing checks at the same time.
 const USERS_AT_ONCE: usize = 16;
+
+/// How long a large save may take.
+const STAGE_TIME: Duration = Duration::from_secs(60 * 60);
+
+/// The most rows of a log that are read at once.
+const PAGE_ROWS: u64 = 1_000;
+
+/// A page of the messages that a value ever had.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct HistoryPage {
+    /// The messages, oldest first.
+    pub entries: Vec<HistoryEntry>,
+    /// Where the next page starts; `None` at the end.
+    pub next: Option<u64>,
+}
+
+/// A message that a value has or had.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct HistoryEntry {
+    /// Its position. Positions grow in the order in which messages were first saved, with gaps.
+    pub position: u64,
+    /// The message.
+    pub message: Json,
+    /// Whether the value has it now.
+    pub is_current: bool,
+}
 
 /// The states of one agent of a tenant, over any [`Store`].
 ///
@@ -57,8 +87,6 @@ pub(crate) struct SeenSession {
 }
 
 pub(crate) struct SeenHead {
-    pub(crate) form: Form,
-    pub(crate) key: String,
     pub(crate) meta: HeadMeta,
     pub(crate) version: Version,
     pub(crate) value: Bytes,
@@ -71,8 +99,8 @@ impl SeenSession {
 }
 
 impl SeenHead {
-    fn read(form: Form, key: &str, item: Item) -> Result<Self> {
-        Ok(Self { form, key: key.to_owned(), meta: unsealed_row("state", &item.meta)?, version: item.version, value: item.value })
+    fn read(item: Item) -> Result<Self> {
+        Ok(Self { meta: unsealed_row("state", &item.meta)?, version: item.version, value: item.value })
     }
 
     fn is_of(&self, session: Option<&SeenSession>) -> bool {
@@ -163,7 +191,7 @@ impl StoreStates {
         let found = self.store().get_many(&owner.states()?, &keys, look != Look::ForVersion).await?;
         let mut found = found.into_iter();
         let session = found.next().flatten().map(|item| SeenSession::read(&item)).transpose()?;
-        let head = found.next().flatten().map(|item| SeenHead::read(form, key, item)).transpose()?;
+        let head = found.next().flatten().map(SeenHead::read).transpose()?;
         let mut floor = 0;
         for item in found.flatten() {
             floor = unsealed_row::<Floor>("last version of a state", &item.value)?.version.max(floor);
@@ -175,49 +203,146 @@ impl StoreStates {
         self.check_key(key)?;
         let owner = self.owner(slot.user())?;
         content.check(&self.states.options)?;
-        let mut attempts = Attempts::new();
+        let digests = content.frame().map(Digests::of);
+        let (mut attempts, mut missing_at) = (Attempts::new(), None);
         loop {
             let seen = self.look(&owner, slot, content.form(), key, Look::ToSave).await?;
             let current = seen.current()?;
             if !options.expected.admits(current) {
                 return Err(StateConflict::new(slot, key, options.expected, current).into_error());
             }
+            let data = seen.session.as_ref().map_or_else(new_id, |session| session.row.data.clone());
+            let before = seen.live().map(|head| Body::decode(&head.value)).transpose()?;
+            let mut kept = None;
+            if let (Some(before), Some(digests), Some(head)) = (&before, &digests, seen.live())
+                && let Some(window) = &before.window
+                && !digests.start_with(window)
+            {
+                kept = self.read_digests(&owner, &data, before).await?;
+                if kept.is_none() {
+                    // Another writer replaced the window meanwhile, unless the head is still the same.
+                    if missing_at.replace(head.version) == Some(head.version) {
+                        return Err(corrupt("log of a state"));
+                    }
+                    attempts.lost().await?;
+                    continue;
+                }
+            }
+            let plan = plan(before.as_ref(), &content, digests.as_ref(), kept.as_deref())?;
+            let save = Save { owner: &owner, slot, key, form: content.form(), seen: &seen, data: &data };
             let version = seen.next_version()?;
-            let batch = self.plan(&owner, slot, key, &seen, version, &content, options)?;
-            if self.commit(batch, options.fence.is_some()).await? {
+            if self.write(&save, plan, version, options).await? {
                 return Ok(StateVersion::new(version));
             }
             attempts.lost().await?;
         }
     }
 
-    /// Makes the batch of a save.
-    #[expect(clippy::too_many_arguments, reason = "one save, taken apart")]
-    fn plan(
-        &self,
-        owner: &Owner,
-        slot: &StateSlot,
-        key: &str,
-        seen: &Seen,
-        version: u64,
-        content: &Content<'_>,
-        options: &SaveOptions,
-    ) -> Result<Batch> {
-        let (states, form) = (owner.states()?, content.form());
+    /// Writes what a save planned. Returns false, without an effect, if another writer was faster.
+    async fn write(&self, save: &Save<'_>, plan: Plan<'_>, version: u64, options: &SaveOptions) -> Result<bool> {
+        let (states, head_key) = (save.owner.states()?, head_key(save.slot.session(), save.form, save.key));
         let mut batch = Batch::new();
         if let Some(fence) = &options.fence {
             batch = batch.expect(&fence.namespace, &fence.key, Condition::Version(fence.version));
         }
-        let head_key = head_key(slot.session(), form, key);
-        let head_condition = seen.head.as_ref().map_or(Condition::Absent, |head| Condition::Version(head.version));
+        let head_condition = save.seen.head.as_ref().map_or(Condition::Absent, |head| Condition::Version(head.version));
         batch = batch.expect(&states, &head_key, head_condition);
-        let (batch, data) = self.put_session(batch, owner, slot, seen)?;
-        let meta = HeadMeta { version, data, log: None };
-        Ok(batch.put_with_meta(&states, head_key, sealed_row(&meta), content.body().encode()))
+        batch = self.put_session(batch, save)?;
+        let log = plan.body.log.as_ref().map(|log| log.id.clone());
+        let leaving = self.leaving(save, &plan)?;
+        let (leaving_now, leaving_later) = leaving.split_at(leaving.len().min(COMMIT_ROWS_MAX));
+        batch = self.retire(batch, leaving_now);
+        if let (Some(log), Some(retention)) = (&log, self.states.options.retention) {
+            for segment in &plan.dropped {
+                let due = save.due(Task::RemoveSegment(log.clone(), segment.clone()));
+                batch = batch.put(&due_rows(), due.key(self.due_at(retention)), sealed_row(&due));
+            }
+        }
+        let stage = match (&log, &plan.staged) {
+            (Some(log), Some(segment)) => Some(self.stage(save, log, segment, &plan).await?),
+            (Some(log), None) => {
+                let rows = save.owner.log_of(save.data, log, plan.segments.last())?;
+                for (position, digest, text) in &plan.rows {
+                    batch = batch.put_with_meta(&rows, position_key(*position), digest.to_vec(), (*text).to_owned());
+                }
+                None
+            }
+            _ => None,
+        };
+        if let Some(stage) = &stage {
+            batch = batch.expect(&due_rows(), stage, Condition::Exists).delete(&due_rows(), stage);
+        }
+        let meta = HeadMeta { version, data: save.data.to_owned(), log };
+        batch = batch.put_with_meta(&states, head_key, sealed_row(&meta), plan.body.encode());
+        let committed = self.commit(batch, options.fence.is_some()).await;
+        match (&committed, stage) {
+            (Ok(true), _) => self.retire_later(leaving_later).await,
+            // After any other error the save may have taken effect; a sweep finds out.
+            (Ok(false), Some(stage)) => self.states.abandon(&stage).await,
+            (Err(error), Some(stage)) if !error.may_have_effect() => self.states.abandon(&stage).await,
+            _ => {}
+        }
+        committed
     }
 
-    /// Adds the row of the session to the batch of a save: creates it, counts a new head, or renews its expiry. Returns its data.
-    fn put_session(&self, batch: Batch, owner: &Owner, slot: &StateSlot, seen: &Seen) -> Result<(Batch, String)> {
+    /// Writes the messages of a large save, before its head. Returns the key of the row that says so.
+    async fn stage(&self, save: &Save<'_>, log: &str, segment: &str, plan: &Plan<'_>) -> Result<String> {
+        let due = save.due(Task::EndStage(log.to_owned(), segment.to_owned()));
+        let stage = due.key(self.due_at(STAGE_TIME));
+        self.store().commit(Batch::new().put(&due_rows(), &stage, sealed_row(&due))).await?;
+        let staged = self.stage_rows(&save.owner.segment(save.data, log, segment)?, &stage, plan).await;
+        if let Err(error) = staged {
+            self.states.abandon(&stage).await;
+            return Err(error);
+        }
+        Ok(stage)
+    }
+
+    async fn stage_rows(&self, rows: &Namespace, stage: &str, plan: &Plan<'_>) -> Result<()> {
+        let start = || Batch::new().expect(&due_rows(), stage, Condition::Exists);
+        let (mut batch, mut bytes) = (start(), 0);
+        for (position, digest, text) in &plan.rows {
+            batch = batch.put_with_meta(rows, position_key(*position), digest.to_vec(), (*text).to_owned());
+            bytes += text.len();
+            if bytes >= COMMIT_BYTES_MAX || batch.writes.len() >= COMMIT_ROWS_MAX {
+                self.store().commit(std::mem::replace(&mut batch, start())).await.map_err(staging_ended)?;
+                bytes = 0;
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.store().commit(batch).await.map(drop).map_err(staging_ended) }
+    }
+
+    /// Returns the rows of the messages that leave the window.
+    fn leaving(&self, save: &Save<'_>, plan: &Plan<'_>) -> Result<Vec<(Namespace, String)>> {
+        let Some(log) = plan.body.log.as_ref().filter(|_| self.states.options.retention.is_some()) else { return Ok(Vec::new()) };
+        let spaces: Vec<Namespace> =
+            plan.segments.iter().map(|segment| save.owner.log_of(save.data, &log.id, Some(segment))).collect::<Result<_>>()?;
+        let row = |(segment, position): &(usize, u64)| (spaces[*segment].clone(), position_key(*position));
+        Ok(plan.leaving.iter().map(row).collect())
+    }
+
+    /// Lets messages expire after the retention.
+    fn retire(&self, batch: Batch, rows: &[(Namespace, String)]) -> Batch {
+        let Some(retention) = self.states.options.retention else { return batch };
+        rows.iter().fold(batch, |batch, (namespace, key)| match retention.is_zero() {
+            true => batch.delete(namespace, key),
+            false => batch.touch(namespace, key, Some(retention)),
+        })
+    }
+
+    /// Lets the messages of a large compaction expire. If this fails, they stay as long as the session.
+    async fn retire_later(&self, rows: &[(Namespace, String)]) {
+        for rows in rows.chunks(COMMIT_ROWS_MAX) {
+            if let Err(error) = self.store().commit(self.retire(Batch::new(), rows)).await {
+                tracing::warn!(%error, "messages that left a state stay as long as their session");
+                return;
+            }
+        }
+    }
+
+    /// Adds the row of the session to the batch of a save: creates it, counts a new head, or renews its expiry.
+    fn put_session(&self, batch: Batch, save: &Save<'_>) -> Result<Batch> {
+        let Save { owner, slot, seen, .. } = save;
         let (states, session_key) = (owner.states()?, session_key(slot.session()));
         let time_to_live = self.states.options.expiry.time_to_live(slot);
         let condition = seen.session.as_ref().map_or(Condition::Absent, |session| Condition::Version(session.version));
@@ -225,7 +350,7 @@ impl StoreStates {
         let is_new_head = seen.live().is_none();
         let row = seen.session.as_ref().map(|session| &session.row);
         let next = SessionRow {
-            data: row.map_or_else(new_id, |row| row.data.clone()),
+            data: save.data.to_owned(),
             keys: row.map_or(0, |row| row.keys) + u64::from(is_new_head),
             due: row.is_some_and(|row| row.due) || time_to_live.is_some(),
         };
@@ -240,7 +365,7 @@ impl StoreStates {
             batch = batch.put(&users_of(&owner.tenant, &owner.agent)?, owner.user_key(), "");
         }
         if let Some(time_to_live) = time_to_live.filter(|_| next.due && !row.is_some_and(|row| row.due)) {
-            let due = Due { owner: owner.clone(), session: slot.session().to_owned(), data: next.data.clone(), task: Task::Expire };
+            let due = save.due(Task::Expire);
             batch = batch.put(&due_rows(), due.key(self.due_at(time_to_live)), sealed_row(&due));
         }
         if row != Some(&next) {
@@ -248,7 +373,7 @@ impl StoreStates {
         } else if time_to_live.is_some() || seen.session.as_ref().is_some_and(|session| session.expires_at.is_some()) {
             batch = batch.touch(&states, session_key, time_to_live);
         }
-        Ok((batch, next.data))
+        Ok(batch)
     }
 
     /// Returns when a time to live that starts now ends, in milliseconds since 1970.
@@ -267,17 +392,122 @@ impl StoreStates {
         }
     }
 
-    /// Reads a value; `None` if it is absent.
-    async fn read(&self, slot: &StateSlot, form: Form, key: &str) -> Result<Option<(Body, StateVersion)>> {
+    /// Reads a value and its messages; `None` if it is absent.
+    async fn read(&self, slot: &StateSlot, form: Form, key: &str) -> Result<Option<(Body, Vec<Bytes>, StateVersion)>> {
+        self.check_key(key)?;
+        let owner = self.owner(slot.user())?;
+        let (mut attempts, mut missing_at) = (Attempts::new(), None);
+        loop {
+            let seen = self.look(&owner, slot, form, key, Look::ToRead).await?;
+            let Some(head) = seen.live() else { return Ok(None) };
+            let body = Body::decode(&head.value)?;
+            if let Some(messages) = self.read_messages(&owner, &head.meta.data, &body).await? {
+                return Ok(Some((body, messages, head.state_version()?)));
+            }
+            // Another writer replaced the window meanwhile, unless the head is still the same.
+            if missing_at.replace(head.version) == Some(head.version) {
+                return Err(corrupt("log of a state"));
+            }
+            attempts.lost().await?;
+        }
+    }
+
+    /// Reads the messages of a window; `None` if one is missing.
+    async fn read_messages(&self, owner: &Owner, data: &str, body: &Body) -> Result<Option<Vec<Bytes>>> {
+        let Some(window) = &body.window else { return Ok(Some(Vec::new())) };
+        let Some(items) = self.read_window(owner, data, body, true).await? else { return Ok(None) };
+        let mut digest = NO_MESSAGES;
+        let mut messages = Vec::with_capacity(items.len());
+        for item in items {
+            digest = chain(&digest, blake3::hash(&item.value).as_bytes());
+            messages.push(item.value);
+        }
+        if hex(&digest) == window.digest { Ok(Some(messages)) } else { Err(corrupt("log of a state")) }
+    }
+
+    /// Reads the digests of the messages of a window; `None` if one is missing.
+    async fn read_digests(&self, owner: &Owner, data: &str, body: &Body) -> Result<Option<Vec<Digest>>> {
+        let Some(window) = &body.window else { return Ok(Some(Vec::new())) };
+        let Some(items) = self.read_window(owner, data, body, false).await? else { return Ok(None) };
+        let digests: Vec<Digest> = items.iter().map(digest_in).collect::<Result<_>>()?;
+        let digest = digests.iter().fold(NO_MESSAGES, |digest, next| chain(&digest, next));
+        if hex(&digest) == window.digest { Ok(Some(digests)) } else { Err(corrupt("log of a state")) }
+    }
+
+    /// Reads the rows of a window; `None` if one is missing. Cost: one round trip for each run, or more for long ones.
+    async fn read_window(&self, owner: &Owner, data: &str, body: &Body, with_values: bool) -> Result<Option<Vec<Item>>> {
+        let (Some(window), Some(log)) = (&body.window, &body.log) else { return Ok(Some(Vec::new())) };
+        let mut items = Vec::new();
+        for run in &window.runs {
+            let rows = owner.log_of(data, &log.id, log.segments.get(run.segment))?;
+            let mut next = run.from;
+            while next < run.to {
+                let limit = (run.to - next).min(PAGE_ROWS) as usize;
+                let mut options = ScanOptions::new().with_values(with_values).with_limit(limit);
+                options.start_after = next.checked_sub(1).map(position_key);
+                let page = self.store().scan(&rows, options).await?;
+                let before = next;
+                for entry in page.entries {
+                    let ScanEntry::Item(item) = entry else { continue };
+                    if item.key != position_key(next) {
+                        return Ok(None);
+                    }
+                    items.push(item);
+                    next += 1;
+                }
+                if next == before {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(items))
+    }
+
+    /// Returns a page of all messages that a value ever had, oldest first: those that it has, and those that left it less than the
+    /// [retention](crate::AgentStatesOptions::retention) ago. `from` is the first position, and the `next` of the page before. A page may
+    /// have fewer messages than the limit, or none, and still be followed by another one.
+    ///
+    /// Cost: two round trips.
+    ///
+    /// # Errors
+    /// As [`AgentStateStore::get`].
+    pub async fn history(&self, slot: &StateSlot, key: &StateKey, from: u64, limit: usize) -> Result<HistoryPage> {
+        let (form, key) = match key {
+            StateKey::Single(key) => (Form::Single, key.as_str()),
+            StateKey::List(key) => (Form::List, key.as_str()),
+        };
         self.check_key(key)?;
         let owner = self.owner(slot.user())?;
         let seen = self.look(&owner, slot, form, key, Look::ToRead).await?;
-        let Some(head) = seen.live() else { return Ok(None) };
-        Ok(Some((Body::decode(&head.value)?, head.state_version()?)))
+        let mut history = HistoryPage::default();
+        let Some(head) = seen.live() else { return Ok(history) };
+        let body = Body::decode(&head.value)?;
+        let Some(log) = &body.log else { return Ok(history) };
+        let index = log.segments.iter().rposition(|segment| segment.start <= from).unwrap_or(0);
+        let rows = owner.log_of(&head.meta.data, &log.id, log.segments.get(index))?;
+        let mut options = ScanOptions::new().with_values(true).with_limit(self.page_limit(limit));
+        options.start_after = from.checked_sub(1).map(position_key);
+        let page = self.store().scan(&rows, options).await?;
+        let runs = body.window.as_ref().map_or(&[][..], |window| &window.runs);
+        for entry in page.entries {
+            let ScanEntry::Item(item) = entry else { continue };
+            let position: u64 = item.key.parse().map_err(|_| corrupt("log of a state"))?;
+            if digest_in(&item)? != *blake3::hash(&item.value).as_bytes() {
+                return Err(corrupt("message"));
+            }
+            let is_current = runs.iter().any(|run| run.segment == index && (run.from..run.to).contains(&position));
+            history.entries.push(HistoryEntry { position, message: message_json(&item.value)?, is_current });
+        }
+        let last = page.next.and_then(|key| key.parse::<u64>().ok());
+        history.next = match last {
+            Some(last) => last.checked_add(1),
+            None => log.segments.get(index + 1).map(|segment| segment.start.max(from.saturating_add(1))),
+        };
+        Ok(history)
     }
 
-    /// Reads the metas of a session's heads, those of earlier sessions of the same name included.
-    async fn heads(&self, owner: &Owner, session: &str) -> Result<Vec<SeenHead>> {
+    /// Reads the rows of a session's heads without their values, those of earlier sessions of the same name included.
+    async fn heads(&self, owner: &Owner, session: &str) -> Result<Vec<(Form, String, Item)>> {
         let (states, prefix) = (owner.states()?, heads_prefix(session));
         let mut options = ScanOptions::new().with_prefix(prefix.clone());
         let mut heads = Vec::new();
@@ -286,7 +516,7 @@ impl StoreStates {
             for entry in page.entries {
                 let ScanEntry::Item(item) = entry else { continue };
                 let (form, key) = read_head_key(item.key.strip_prefix(&prefix).unwrap_or_default())?;
-                heads.push(SeenHead::read(form, &key, item)?);
+                heads.push((form, key, item));
             }
             match page.next {
                 Some(next) => options.start_after = Some(next),
@@ -333,14 +563,14 @@ impl AgentStateStore for StoreStates {
 
     /// Cost: one round trip.
     async fn get(&self, slot: &StateSlot, key: &str) -> Result<Option<VersionedState>> {
-        let Some((body, version)) = self.read(slot, Form::Single, key).await? else { return Ok(None) };
-        Ok(Some(VersionedState::new(body.into_json()?, Some(version))))
+        let Some((body, messages, version)) = self.read(slot, Form::Single, key).await? else { return Ok(None) };
+        Ok(Some(VersionedState::new(body.assemble(&messages)?, Some(version))))
     }
 
     /// Cost: as [`AgentStateStore::get`].
     async fn get_list(&self, slot: &StateSlot, key: &str) -> Result<Vec<Json>> {
         match self.read(slot, Form::List, key).await? {
-            Some((body, _)) => body.into_list(),
+            Some((body, messages, _)) => body.elements(&messages),
             None => Ok(Vec::new()),
         }
     }
@@ -365,14 +595,16 @@ impl AgentStateStore for StoreStates {
         loop {
             let Some(session) = self.session(&owner, slot.session()).await? else { return Ok(Vec::new()) };
             let heads = self.heads(&owner, slot.session()).await?;
-            let mut keys: Vec<StateKey> = heads
-                .into_iter()
-                .filter(|head| head.is_of(Some(&session)))
-                .map(|head| match head.form {
-                    Form::Single => StateKey::Single(head.key),
-                    Form::List => StateKey::List(head.key),
-                })
-                .collect();
+            let mut keys = Vec::with_capacity(heads.len());
+            for (form, key, item) in heads {
+                if !SeenHead::read(item)?.is_of(Some(&session)) {
+                    continue;
+                }
+                keys.push(match form {
+                    Form::Single => StateKey::Single(key),
+                    Form::List => StateKey::List(key),
+                });
+            }
             if keys.len() as u64 == session.row.keys {
                 keys.sort();
                 return Ok(keys);
@@ -385,27 +617,31 @@ impl AgentStateStore for StoreStates {
         }
     }
 
-    /// The session is gone with one commit; its logs are removed afterwards. If that fails or is interrupted, a sweep finishes it.
+    /// The session is gone with one commit; its logs are removed afterwards. If that fails or is interrupted, a sweep finishes it. A
+    /// damaged session can be deleted, too.
     ///
     /// Cost: three round trips, and two for each log.
     async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
         let owner = self.owner(slot.user())?;
-        let states = owner.states()?;
+        let (states, session_key) = (owner.states()?, session_key(slot.session()));
         let mut attempts = Attempts::new();
         loop {
-            let Some(session) = self.session(&owner, slot.session()).await? else { return Ok(()) };
-            let heads = self.heads(&owner, slot.session()).await?;
-            let session_key = session_key(slot.session());
-            let mut batch = Batch::new().expect(&states, &session_key, Condition::Version(session.version)).delete(&states, session_key);
-            for head in &heads {
-                let key = head_key(slot.session(), head.form, &head.key);
-                batch = batch.expect(&states, &key, Condition::Version(head.version)).delete(&states, key);
+            let Some(session) = self.store().get(&states, &session_key).await? else { return Ok(()) };
+            let mut batch = Batch::new().expect(&states, &session_key, Condition::Version(session.version)).delete(&states, &session_key);
+            let mut floor = 0;
+            let mut data: BTreeSet<String> = SeenSession::read(&session).map(|session| session.row.data).into_iter().collect();
+            for (form, key, item) in self.heads(&owner, slot.session()).await? {
+                let key = head_key(slot.session(), form, &key);
+                batch = batch.expect(&states, &key, Condition::Version(item.version)).delete(&states, key);
+                // Versions of rows grow faster than those of states.
+                let row_version = item.version.number();
+                let meta = SeenHead::read(item).map(|head| head.meta);
+                floor = meta.as_ref().map_or(row_version, |meta| meta.version).max(floor);
+                data.extend(meta.map(|meta| meta.data));
             }
-            let floor = Floor { version: heads.iter().map(|head| head.meta.version).max().unwrap_or_default() };
-            batch = batch.put_for(&states, session_floor_key(slot.session()), sealed_row(&floor), FLOOR_TIME);
-            let data = session.row.data;
-            let due = Due { owner: owner.clone(), session: slot.session().to_owned(), data, task: Task::RemoveData };
-            if self.commit_removal(batch, due).await? {
+            batch = batch.put_for(&states, session_floor_key(slot.session()), sealed_row(&Floor { version: floor }), FLOOR_TIME);
+            let due = |data| Due { owner: owner.clone(), session: slot.session().to_owned(), data, task: Task::RemoveData };
+            if self.commit_removal(batch, data.into_iter().map(due).collect()).await? {
                 return Ok(());
             }
             attempts.lost().await?;
@@ -483,7 +719,7 @@ impl StoreStates {
         let (data, session_id) = (session.row.data.clone(), slot.session().to_owned());
         if session.row.keys <= 1 {
             let due = Due { owner: owner.clone(), session: session_id, data, task: Task::RemoveData };
-            return self.commit_removal(batch.delete(&states, session_key), due).await;
+            return self.commit_removal(batch.delete(&states, session_key), vec![due]).await;
         }
         let next = SessionRow { keys: session.row.keys - 1, ..session.row.clone() };
         let time_to_live = self.states.options.expiry.time_to_live(slot);
@@ -491,24 +727,58 @@ impl StoreStates {
         match &head.meta.log {
             Some(log) => {
                 let due = Due { owner: owner.clone(), session: session_id, data, task: Task::RemoveLog(log.clone()) };
-                self.commit_removal(batch, due).await
+                self.commit_removal(batch, vec![due]).await
             }
             None => self.commit(batch, false).await,
         }
     }
 
     /// Commits a deletion, and then removes what remains. Returns false if another writer was faster.
-    async fn commit_removal(&self, batch: Batch, due: Due) -> Result<bool> {
-        let due_key = due.key(self.states.now());
-        if !self.commit(batch.put(&due_rows(), &due_key, sealed_row(&due)), false).await? {
+    async fn commit_removal(&self, mut batch: Batch, dues: Vec<Due>) -> Result<bool> {
+        let now = self.states.now();
+        for due in &dues {
+            batch = batch.put(&due_rows(), due.key(now), sealed_row(due));
+        }
+        if !self.commit(batch, false).await? {
             return Ok(false);
         }
-        // The state is gone, whatever happens to its log.
-        if let Err(error) = self.states.remove(&due, &due_key).await {
-            tracing::warn!(%error, session = due.session, "the messages of a deleted state remain until the next sweep");
+        for due in &dues {
+            // The state is gone, whatever happens to its log.
+            if let Err(error) = self.states.remove(due, &due.key(now)).await {
+                tracing::warn!(%error, session = due.session, "the messages of a deleted state remain until the next sweep");
+            }
         }
         Ok(true)
     }
+}
+
+/// A save: what it writes, and what it found.
+struct Save<'a> {
+    owner: &'a Owner,
+    slot: &'a StateSlot,
+    key: &'a str,
+    form: Form,
+    seen: &'a Seen,
+    data: &'a str,
+}
+
+impl Save<'_> {
+    fn due(&self, task: Task) -> Due {
+        Due { owner: self.owner.clone(), session: self.slot.session().to_owned(), data: self.data.to_owned(), task }
+    }
+}
+
+/// Reads the digest of a message from its row.
+fn digest_in(item: &Item) -> Result<Digest> {
+    Digest::try_from(&item.meta[..]).map_err(|_| corrupt("message"))
+}
+
+/// The error of a save whose messages a sweep removed because it took too long.
+fn staging_ended(error: Error) -> Error {
+    if error.kind() != ErrorKind::Conflict {
+        return error;
+    }
+    Error::new(ErrorKind::Deadline, "the save took over an hour, so nothing was saved; try again").without_effect().with_source(error)
 }
 
 impl fmt::Display for StoreStates {

@@ -6,10 +6,11 @@
 use crate::rows::{Due, Task, due_rows, head_key, heads_prefix, read_head_key, sealed_row, session_floor_key, session_key, unsealed_row};
 use crate::rows::{Floor, HeadMeta, SessionRow};
 use crate::states::AgentStates;
+use crate::value::Body;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use treehold_core::error::{ErrorKind, Result};
-use treehold_store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions};
+use treehold_store::{Batch, Condition, Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions};
 
 /// How long the last version of an expired value is kept.
 const FLOOR_TIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -57,57 +58,97 @@ impl AgentStates {
         if !self.admits(&due.owner.tenant, due.owner.user.as_deref()) {
             return Ok(false);
         }
-        if due.task == Task::Expire {
-            return self.expire(item, due).await;
+        match due.task {
+            Task::Expire => self.expire(item, due).await,
+            Task::EndStage(..) => self.end_stage(&item.key, due, Condition::Version(item.version)).await,
+            Task::RemoveData | Task::RemoveLog(_) | Task::RemoveSegment(..) => {
+                self.remove(&due, &item.key).await?;
+                Ok(true)
+            }
         }
-        self.remove(&due, &item.key).await?;
+    }
+
+    /// Ends a large save, which then cannot write its head, and removes its messages. Returns false if it has ended already.
+    async fn end_stage(&self, stage: &str, due: Due, expected: Condition) -> Result<bool> {
+        let Task::EndStage(log, segment) = due.task else { return Ok(false) };
+        let due = Due { task: Task::RemoveSegment(log, segment), ..due };
+        let key = due.key(self.now());
+        let batch = Batch::new().expect(&due_rows(), stage, expected).delete(&due_rows(), stage);
+        if !self.commit_or_leave(batch.put(&due_rows(), &key, sealed_row(&due))).await? {
+            return Ok(false);
+        }
+        self.remove(&due, &key).await?;
         Ok(true)
     }
 
-    /// Removes the logs of a deletion, one namespace at a time. An archive may have brought a session together with an older row that
-    /// says to remove it; then only that row is removed.
-    pub(crate) async fn remove(&self, due: &Due, due_key: &str) -> Result<()> {
-        let forget = Batch::new().delete(&due_rows(), due_key);
+    /// Removes the messages of a large save that did not write its head. If that fails, a sweep does it.
+    pub(crate) async fn abandon(&self, stage: &str) {
+        let ended = async {
+            let Some(item) = self.store.get(&due_rows(), stage).await? else { return Ok(false) };
+            let due: Due = unsealed_row("removal of a state", &item.value)?;
+            self.end_stage(stage, due, Condition::Version(item.version)).await
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!(%error, "the messages of a failed save remain until a sweep");
+        }
+    }
+
+    /// Returns whether a head of a session has a log, and lists a segment of it if one is given.
+    async fn is_in_use(&self, due: &Due, log: &str, segment: Option<&str>) -> Result<bool> {
         let states = due.owner.states()?;
-        match &due.task {
-            Task::RemoveLog(log) => {
-                let mut options = ScanOptions::new().with_prefix(heads_prefix(&due.session));
-                loop {
-                    let page = self.store.scan(&states, options.clone()).await?;
-                    for entry in &page.entries {
-                        let ScanEntry::Item(item) = entry else { continue };
-                        let meta: HeadMeta = unsealed_row("state", &item.meta)?;
-                        if meta.log.as_ref() == Some(log) {
-                            return self.store.commit(forget).await.map(drop);
-                        }
-                    }
-                    match page.next {
-                        Some(next) => options.start_after = Some(next),
-                        None => break,
-                    }
+        let mut options = ScanOptions::new().with_prefix(heads_prefix(&due.session));
+        loop {
+            let page = self.store.scan(&states, options.clone()).await?;
+            for entry in &page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                let meta: HeadMeta = unsealed_row("state", &item.meta)?;
+                if meta.log.as_deref() != Some(log) {
+                    continue;
                 }
-                let log = due.owner.log(&due.data, log)?;
-                self.store.commit(forget.delete_prefix(&log, "")).await.map(drop)
+                let Some(segment) = segment else { return Ok(true) };
+                let head = self.store.get(&states, &item.key).await?;
+                let body = head.map(|head| Body::decode(&head.value)).transpose()?;
+                let log = body.and_then(|body| body.log);
+                return Ok(log.is_some_and(|log| log.segments.iter().any(|known| known.id.as_deref() == Some(segment))));
             }
-            Task::Expire | Task::RemoveData => {
-                if let Some(item) = self.store.get(&states, &session_key(&due.session)).await?
-                    && unsealed_row::<SessionRow>("session", &item.meta)?.data == due.data
-                {
-                    return self.store.commit(forget).await.map(drop);
-                }
-                let beneath = due.owner.data(&due.data)?;
-                loop {
-                    let page = self.store.namespaces(NamespacesOptions::new().with_beneath(beneath.clone())).await?;
-                    for namespace in &page.namespaces {
-                        self.store.commit(Batch::new().delete_prefix(namespace, "")).await?;
-                    }
-                    if !page.more {
-                        break;
-                    }
-                }
-                self.store.commit(forget).await.map(drop)
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(false),
             }
         }
+    }
+
+    async fn remove_beneath(&self, beneath: &Namespace) -> Result<()> {
+        loop {
+            let page = self.store.namespaces(NamespacesOptions::new().with_beneath(beneath.clone())).await?;
+            for namespace in &page.namespaces {
+                self.store.commit(Batch::new().delete_prefix(namespace, "")).await?;
+            }
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes the logs of a deletion, one namespace at a time. An archive may have brought a state together with an older row that says
+    /// to remove it; then only that row is removed.
+    pub(crate) async fn remove(&self, due: &Due, due_key: &str) -> Result<()> {
+        let states = due.owner.states()?;
+        let (is_in_use, beneath) = match &due.task {
+            Task::RemoveLog(log) => (self.is_in_use(due, log, None).await?, due.owner.log(&due.data, log)?),
+            Task::RemoveSegment(log, segment) | Task::EndStage(log, segment) => {
+                (self.is_in_use(due, log, Some(segment)).await?, due.owner.segment(&due.data, log, segment)?)
+            }
+            Task::Expire | Task::RemoveData => {
+                let session = self.store.get(&states, &session_key(&due.session)).await?;
+                let row = session.map(|session| unsealed_row::<SessionRow>("session", &session.meta)).transpose()?;
+                (row.is_some_and(|row| row.data == due.data), due.owner.data(&due.data)?)
+            }
+        };
+        if !is_in_use {
+            self.remove_beneath(&beneath).await?;
+        }
+        self.store.commit(Batch::new().delete(&due_rows(), due_key)).await.map(drop)
     }
 
     /// Looks whether a session has expired. If so, removes its heads and logs, otherwise notes when to look again.

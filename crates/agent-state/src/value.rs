@@ -1,80 +1,350 @@
-//! The body of a head: the text of a value.
+//! The text of a value, and its messages within it.
 
 use crate::options::AgentStatesOptions;
 use crate::rows::{Form, seal, unseal};
 use crate::store_states::corrupt;
 use bytes::Bytes;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use std::fmt;
+use std::ops::Range;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::json::Json;
+use treehold_core::json::{Json, row, stored};
+
+/// The member of a state whose elements are kept as a log.
+pub(crate) const CONTEXT: &str = "context";
+
+/// The most messages that a value may have for these to be kept as a log. Values with more are kept whole.
+const MESSAGES_MAX: usize = 100_000;
+
+/// A digest of a message, or of all messages of a value in order.
+pub(crate) type Digest = [u8; 32];
+
+pub(crate) fn digest_of(message: &str) -> Digest {
+    *blake3::hash(message.as_bytes()).as_bytes()
+}
+
+/// Returns the digest of some messages and one more.
+pub(crate) fn chain(before: &Digest, message: &Digest) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(before);
+    hasher.update(message);
+    *hasher.finalize().as_bytes()
+}
+
+/// The digest of no messages.
+pub(crate) const NO_MESSAGES: Digest = [0; 32];
 
 /// A value to save.
-pub(crate) enum Content<'a> {
-    Single(&'a Json),
-    List(&'a [Json]),
+pub(crate) struct Content<'a> {
+    form: Form,
+    size_bytes: usize,
+    /// The whole text of a single value.
+    text: Option<&'a str>,
+    frame: Option<Frame<'a>>,
+    values: &'a [Json],
+}
+
+/// A text taken apart at its messages: `before`, `lead`, the messages with `separator` between them, `trail`, `after`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    pub(crate) before: &'a str,
+    pub(crate) lead: &'a str,
+    pub(crate) messages: Vec<&'a str>,
+    pub(crate) separator: &'a str,
+    pub(crate) trail: &'a str,
+    pub(crate) after: &'a str,
 }
 
 impl<'a> Content<'a> {
     pub(crate) fn single(value: &'a Json) -> Self {
-        Self::Single(value)
+        let text = value.as_str();
+        let frame = Frame::of(text).filter(|frame| frame.messages.len() <= MESSAGES_MAX);
+        Self { form: Form::Single, size_bytes: text.len(), text: Some(text), frame, values: &[] }
     }
 
     pub(crate) fn list(values: &'a [Json]) -> Self {
-        Self::List(values)
+        let size_bytes = values.iter().map(|value| value.as_str().len().saturating_add(1)).sum();
+        let messages = || values.iter().map(Json::as_str).collect();
+        let frame = (values.len() <= MESSAGES_MAX).then(|| Frame {
+            before: "[",
+            lead: "",
+            messages: messages(),
+            separator: ",",
+            trail: "",
+            after: "]",
+        });
+        Self { form: Form::List, size_bytes, text: None, frame, values }
     }
 
     pub(crate) fn form(&self) -> Form {
-        match self {
-            Self::Single(_) => Form::Single,
-            Self::List(_) => Form::List,
+        self.form
+    }
+
+    pub(crate) fn frame(&self) -> Option<&Frame<'a>> {
+        self.frame.as_ref()
+    }
+
+    /// Returns the text of a value that is kept whole.
+    pub(crate) fn whole(&self) -> String {
+        match self.text {
+            Some(text) => text.to_owned(),
+            None => format!("[{}]", self.values.iter().map(Json::as_str).collect::<Vec<_>>().join(",")),
         }
     }
 
-    fn size_bytes(&self) -> usize {
-        match self {
-            Self::Single(value) => value.as_str().len(),
-            Self::List(values) => values.iter().map(|value| value.as_str().len() + 1).sum(),
-        }
-    }
-
-    /// Checks the size.
+    /// Checks the sizes.
     pub(crate) fn check(&self, options: &AgentStatesOptions) -> Result<()> {
-        let (size_bytes, max) = (self.size_bytes(), options.value_bytes_max);
-        if size_bytes <= max {
-            return Ok(());
+        if self.size_bytes > options.value_bytes_max {
+            let (size_bytes, max) = (self.size_bytes, options.value_bytes_max);
+            let message = format!("the state has {size_bytes} bytes and at most {max} are allowed; compact its context");
+            return Err(Error::new(ErrorKind::TooLarge, message));
         }
-        let message = format!("the state has {size_bytes} bytes and at most {max} are allowed; compact its context");
-        Err(Error::new(ErrorKind::TooLarge, message))
-    }
-
-    pub(crate) fn body(&self) -> Body {
-        match self {
-            Self::Single(value) => Body { text: value.as_str().to_owned() },
-            Self::List(values) => Body { text: format!("[{}]", values.iter().map(Json::as_str).collect::<Vec<_>>().join(",")) },
+        let max = options.message_bytes_max;
+        for (index, message) in self.frame.iter().flat_map(|frame| &frame.messages).enumerate() {
+            if message.len() > max {
+                let size_bytes = message.len();
+                let message = format!("message {index} has {size_bytes} bytes and at most {max} are allowed; keep large results in files");
+                return Err(Error::new(ErrorKind::TooLarge, message));
+            }
         }
+        Ok(())
     }
 }
 
-/// What a head holds.
+impl<'a> Frame<'a> {
+    /// Takes a text apart at the elements of its only member `context`; `None` if it has none, if that is not an array, or if the white
+    /// space between its elements differs, so that the text could not be put together again.
+    pub(crate) fn of(text: &'a str) -> Option<Self> {
+        let mut contexts = members(text)?.into_iter().filter(|(name, _)| name == CONTEXT);
+        let (_, context) = contexts.next()?;
+        if contexts.next().is_some() {
+            return None;
+        }
+        let messages: Vec<&RawValue> = serde_json::from_str(context).ok()?;
+        let messages: Vec<&str> = messages.into_iter().map(RawValue::get).collect();
+        let inner = range_in(text, context);
+        let (start, end) = (inner.start + 1, inner.end - 1);
+        let (before, after) = (&text[..start], &text[end..]);
+        let (Some(first), Some(last)) = (messages.first(), messages.last()) else {
+            return Some(Self { before, lead: &text[start..end], messages, separator: ",", trail: "", after });
+        };
+        let (lead, trail) = (&text[start..range_in(text, first).start], &text[range_in(text, last).end..end]);
+        let gaps = messages.windows(2).map(|pair| &text[range_in(text, pair[0]).end..range_in(text, pair[1]).start]);
+        let mut separator = None;
+        for gap in gaps {
+            if *separator.get_or_insert(gap) != gap {
+                return None;
+            }
+        }
+        Some(Self { before, lead, messages, separator: separator.unwrap_or(","), trail, after })
+    }
+}
+
+/// Returns where a part of a text lies in it.
+pub(crate) fn range_in(text: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - text.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// Returns the members of an object with their texts, in order; `None` for text that is not an object.
+pub(crate) fn members(text: &str) -> Option<Vec<(String, &str)>> {
+    struct Members;
+
+    impl<'de> Visitor<'de> for Members {
+        type Value = Vec<(String, &'de str)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut members = Vec::new();
+            while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                members.push((name, value.get()));
+            }
+            Ok(members)
+        }
+    }
+
+    if !text.starts_with('{') {
+        return None;
+    }
+    serde_json::Deserializer::from_str(text).deserialize_map(Members).ok()
+}
+
+/// Where messages are: a run of positions of a segment of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// The index of the segment.
+    #[serde(rename = "s", default, skip_serializing_if = "is_zero")]
+    pub(crate) segment: usize,
+    #[serde(rename = "f")]
+    pub(crate) from: u64,
+    #[serde(rename = "t")]
+    pub(crate) to: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// A part of a log with a namespace of its own. The first one has no id: it is in the namespace of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Segment {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    /// The first position that may be in it. Positions grow from segment to segment.
+    pub(crate) start: u64,
+}
+
+/// The log of a value: every message that it ever had, until retention removes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Log {
+    pub(crate) id: String,
+    /// The position that the next message gets.
+    pub(crate) end: u64,
+    /// New messages go to the last one.
+    pub(crate) segments: Vec<Segment>,
+}
+
+impl Log {
+    pub(crate) fn new(id: String) -> Self {
+        Self { id, end: 0, segments: vec![Segment { id: None, start: 0 }] }
+    }
+}
+
+/// The messages of a value, within its log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Window {
+    /// Where they belong in the text, in bytes.
+    pub(crate) at: usize,
+    pub(crate) lead: String,
+    pub(crate) separator: String,
+    pub(crate) trail: String,
+    pub(crate) count: u64,
+    /// The digest of all of them in order, in hexadecimal.
+    pub(crate) digest: String,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// What a head holds: the text of the value without its messages, and where these are.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Body {
-    text: String,
+    pub(crate) log: Option<Log>,
+    pub(crate) window: Option<Window>,
+    pub(crate) text: String,
+}
+
+/// The first line of a head.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log: Option<Log>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window: Option<Window>,
 }
 
 impl Body {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        seal(self.text.as_bytes())
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut body = row(&Header { log: self.log, window: self.window });
+        body.push(b'\n');
+        body.extend_from_slice(self.text.as_bytes());
+        seal(&body)
     }
 
     pub(crate) fn decode(value: &Bytes) -> Result<Self> {
         let body = unseal("state", value)?;
-        let text = std::str::from_utf8(&body).map_err(|error| corrupt("state").with_source(error))?;
-        Ok(Self { text: text.to_owned() })
+        let end = body.iter().position(|byte| *byte == b'\n').ok_or_else(|| corrupt("state"))?;
+        let Header { log, window } = stored("state", &body[..end])?;
+        let text = std::str::from_utf8(&body[end + 1..]).map_err(|error| corrupt("state").with_source(error))?;
+        if let Some(window) = &window {
+            let log = log.as_ref().ok_or_else(|| corrupt("state"))?;
+            let runs = window.runs.iter().all(|run| run.from < run.to && run.to <= log.end && run.segment < log.segments.len());
+            let count = window.runs.iter().fold(0_u64, |count, run| count.saturating_add(run.to.saturating_sub(run.from)));
+            if !runs || count != window.count || !text.is_char_boundary(window.at) {
+                return Err(corrupt("state"));
+            }
+        }
+        Ok(Self { log, window, text: text.to_owned() })
     }
 
-    pub(crate) fn into_json(self) -> Result<Json> {
-        Json::parse(&self.text).map_err(|error| corrupt("state").with_source(error))
+    /// Puts the text together again.
+    pub(crate) fn assemble(&self, messages: &[Bytes]) -> Result<Json> {
+        let Some(window) = &self.window else { return json(&self.text) };
+        let size_bytes = messages.iter().map(|message| message.len() + window.separator.len()).sum::<usize>() + self.text.len();
+        let mut text = String::with_capacity(size_bytes + window.lead.len() + window.trail.len());
+        text.push_str(&self.text[..window.at]);
+        text.push_str(&window.lead);
+        for (index, message) in messages.iter().enumerate() {
+            if index > 0 {
+                text.push_str(&window.separator);
+            }
+            text.push_str(std::str::from_utf8(message).map_err(|error| corrupt("message").with_source(error))?);
+        }
+        text.push_str(&window.trail);
+        text.push_str(&self.text[window.at..]);
+        json(&text)
     }
 
-    pub(crate) fn into_list(self) -> Result<Vec<Json>> {
-        self.into_json()?.view().map_err(|error| corrupt("list of states").with_source(error))
+    /// Returns the elements of a list.
+    pub(crate) fn elements(&self, messages: &[Bytes]) -> Result<Vec<Json>> {
+        match self.window {
+            Some(_) => messages.iter().map(|message| message_json(message)).collect(),
+            None => json(&self.text)?.view().map_err(|error| corrupt("list of states").with_source(error)),
+        }
+    }
+}
+
+fn json(text: &str) -> Result<Json> {
+    Json::parse(text).map_err(|error| corrupt("state").with_source(error))
+}
+
+/// Reads a message.
+pub(crate) fn message_json(message: &[u8]) -> Result<Json> {
+    Json::from_bytes(message).map_err(|error| corrupt("message").with_source(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(frame: &Frame<'_>) -> String {
+        let Frame { before, lead, messages, separator, trail, after } = frame;
+        format!("{before}{lead}{}{trail}{after}", messages.join(separator))
+    }
+
+    #[test]
+    fn text_is_taken_apart_at_its_messages_and_put_together_again() {
+        for (text, messages) in [
+            (r#"{"context":[]}"#, &[][..]),
+            (r#"{"context":[ ]}"#, &[]),
+            (r#"{"a":1, "context" : [1] ,"b":{"context":[2]}}"#, &["1"]),
+            (r#"{"context":[ {"a":[1,2]} , "x" , null ]}"#, &[r#"{"a":[1,2]}"#, r#""x""#, "null"]),
+            ("{\n  \"context\": [\n    1,\n    2\n  ]\n}", &["1", "2"]),
+            (r#"{"cont\u0065xt":[1]}"#, &["1"]),
+        ] {
+            let frame = Frame::of(text).expect("it has messages");
+            assert_eq!((joined(&frame).as_str(), frame.messages.as_slice()), (text, messages));
+        }
+    }
+
+    #[test]
+    fn text_that_could_not_be_put_together_again_is_kept_whole() {
+        for text in [
+            "1",
+            "null",
+            r#"["context"]"#,
+            "{}",
+            r#"{"context":1}"#,
+            r#"{"context":{"a":[1]}}"#,
+            r#"{"x":{"context":[1]}}"#,
+            r#"{"context":[1,2, 3]}"#,
+            r#"{"context":[1],"context":[2]}"#,
+        ] {
+            assert_eq!(Frame::of(text), None, "{text}");
+        }
     }
 }
