@@ -11,7 +11,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 WIDTH_MAX = 100
 DESIGN_LINES_MAX = 130
-ROOT_PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "packages/agentrail/README.md"]
+ROOT_PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "packages/agentrail/README.md", "packages/java/README.md"]
 PAGES = [*(TOP / page for page in ROOT_PAGES), *sorted((TOP / "docs").rglob("*.md"))]
 STANDARD = {"BTreeMap"}
 SOURCES = [folder for folder in (TOP / "src", TOP / "crates") if folder.is_dir()]
