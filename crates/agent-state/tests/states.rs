@@ -34,3 +34,5 @@ async fn sqlite_states() -> (Arc<dyn AgentStateStore>, Box<dyn Any + Send>) {
 
 state_store_cases!(memory, crate::memory_states);
 state_store_cases!(sqlite, crate::sqlite_states);
+stored_state_cases!(memory_rows, crate::fresh_memory);
+stored_state_cases!(sqlite_rows, crate::fresh_sqlite);

@@ -1,6 +1,11 @@
 //! The cases. Each gets a fresh store. The comment of a case states the rule that it checks.
 
 pub(crate) mod contract;
+pub(crate) mod damage;
+pub(crate) mod log;
+pub(crate) mod policy;
+pub(crate) mod removal;
+pub(crate) mod support;
 
 /// Makes a module with one test for each case of the trait `AgentStateStore`: `state_store_cases!(name, crate::fresh)`, where `fresh` is
 /// an async function that returns a fresh `Arc<dyn AgentStateStore>` and a guard that removes it. A case asks the store for its
@@ -24,6 +29,54 @@ macro_rules! state_store_cases {
                 bad_ids_and_keys_are_refused_and_write_nothing,
                 each_of_many_concurrent_saves_gets_its_own_version,
                 one_of_many_concurrent_compare_and_sets_wins,
+            ],
+            policy: [
+                policy_saves_a_state_that_nobody_changed,
+                overwriting_policy_replaces_and_counts_the_conflict,
+                failing_policy_writes_nothing_and_names_the_state,
+                merging_policy_adds_the_messages_of_the_turn,
+                merge_with_a_deleted_state_is_refused,
+                concurrent_merges_lose_no_message,
+                cache_never_hides_the_save_of_another_process,
+                legacy_keys_are_read_until_the_present_one_exists,
+            ],
+        );
+    };
+}
+
+/// Makes a module with one test for each case of states in a store: `stored_state_cases!(name, crate::fresh)`, where `fresh` is an async
+/// function that returns a fresh `Arc<dyn Store>` and a guard that removes it.
+#[allow(unused_macros)]
+macro_rules! stored_state_cases {
+    ($(#[$attribute:meta])* $engine:ident, $fresh:path) => {
+        agent_state_cases!(@rows [$(#[$attribute])*] $engine, $fresh,
+            damage: [
+                damaged_rows_are_corrupt_and_never_absent,
+                damaged_session_can_be_deleted,
+                missing_message_is_corrupt,
+            ],
+            log: [
+                save_writes_new_messages_and_the_head,
+                compaction_writes_the_summary_and_keeps_the_history,
+                any_change_keeps_the_exact_text,
+                reader_overtaken_by_a_compaction_reads_the_new_state,
+                save_overtaken_by_a_compaction_is_planned_again,
+                large_save_takes_effect_as_a_whole,
+                large_save_that_fails_leaves_the_old_state_or_the_new,
+                large_save_that_a_sweep_ended_writes_nothing,
+                large_save_that_loses_a_race_leaves_no_messages,
+                list_writes_only_new_elements,
+                values_over_the_limits_are_refused_and_write_nothing,
+            ],
+            removal: [
+                versions_continue_after_a_deletion,
+                deleted_session_leaves_no_rows,
+                interrupted_deletion_is_finished_by_a_sweep,
+                save_overtaken_by_a_deletion_keeps_nothing_of_it,
+                key_created_during_the_deletion_of_the_last_one_survives,
+                save_is_refused_once_its_fence_has_fallen,
+                restricted_states_refuse_those_of_others,
+                similar_ids_never_share_a_slot,
             ],
         );
     };
