@@ -3,19 +3,26 @@
 //! An agent object holds only configuration. All that changes during a conversation is its state, which a [`StateSlot`] addresses by
 //! user and session: it is loaded at the start of a call and saved at its end, so that any process can serve any call.
 
+pub mod bundle;
+pub mod bus;
 mod cache;
 pub mod call;
 mod contract;
+pub mod kv;
 mod legacy;
+pub mod locks;
 mod log;
 mod options;
+mod owner;
 mod policy;
 mod rows;
+pub mod scopes;
 mod shared;
 mod slot;
 mod states;
 mod store_states;
 mod sweep;
+pub mod transcript;
 mod value;
 
 pub use cache::CachedStates;
@@ -28,6 +35,7 @@ pub use legacy::{
     load_with_legacy, sandbox_slot,
 };
 pub use options::{AgentStatesOptions, Expiry};
+pub use owner::{BundleOwner, NAME_BYTES_MAX};
 pub use policy::{ConflictPolicy, LoadedState, PolicySave, StateSaver};
 pub use shared::{StatesNotShared, require_shared};
 pub use slot::StateSlot;
