@@ -255,12 +255,17 @@ pub struct StateCapabilities {
     pub versions: bool,
     /// A save can be [fenced](SaveOptions::fence).
     pub fences: bool,
+    /// A value comes back in the very text in which it was saved. Otherwise white space between tokens and the escapes in texts may
+    /// differ.
+    pub exact_text: bool,
+    /// A key may have a single value and a list at once. Otherwise a save in the other form is [`ErrorKind::Unsupported`].
+    pub separate_forms: bool,
 }
 
 impl StateCapabilities {
-    /// Declares a store of one process, without versions and fences.
+    /// Declares a store of one process, without versions and fences, that keeps the text of values and both forms of a key.
     pub fn new() -> Self {
-        Self { shared: false, versions: false, fences: false }
+        Self { shared: false, versions: false, fences: false, exact_text: true, separate_forms: true }
     }
 
     /// Sets whether other machines may use the same states.
@@ -281,6 +286,20 @@ impl StateCapabilities {
     #[must_use]
     pub fn with_fences(mut self, fences: bool) -> Self {
         self.fences = fences;
+        self
+    }
+
+    /// Sets whether a value comes back in the very text in which it was saved.
+    #[must_use]
+    pub fn with_exact_text(mut self, exact_text: bool) -> Self {
+        self.exact_text = exact_text;
+        self
+    }
+
+    /// Sets whether a key may have a single value and a list at once.
+    #[must_use]
+    pub fn with_separate_forms(mut self, separate_forms: bool) -> Self {
+        self.separate_forms = separate_forms;
         self
     }
 }

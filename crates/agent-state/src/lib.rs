@@ -9,6 +9,7 @@ mod cache;
 pub mod call;
 mod contract;
 pub mod kv;
+pub mod layouts;
 mod legacy;
 pub mod locks;
 mod log;
