@@ -7,6 +7,7 @@ pub mod bundle;
 pub mod bus;
 mod cache;
 pub mod call;
+pub mod compact;
 mod contract;
 pub mod kv;
 pub mod layouts;
@@ -20,6 +21,7 @@ mod rows;
 pub mod scopes;
 mod shared;
 mod slot;
+mod state;
 mod states;
 mod store_states;
 mod sweep;
@@ -40,6 +42,13 @@ pub use owner::{BundleOwner, NAME_BYTES_MAX};
 pub use policy::{ConflictPolicy, LoadedState, PolicySave, StateSaver};
 pub use shared::{StatesNotShared, require_shared};
 pub use slot::StateSlot;
+pub use state::{
+    AgentState, Attribute, AudioBlock, Base64Source, Block, CallName, CallState, DataBlock, Entries, Flaw, GenerateReason, HintBlock,
+    ImageBlock, JsonForm, METADATA_CHAT_USAGE, METADATA_GENERATE_REASON, METADATA_SYNTHETIC, Message, MessageFields, NewTask, OpenCall,
+    PermissionBehavior, PermissionContext, PermissionMode, PermissionRule, PlanModeContext, Role, Rules, RuntimeContext, Source,
+    SpawnEntry, TASKS_MAX, Task, TaskState, TasksContext, TextBlock, ThinkingBlock, ToolCallState, ToolContext, ToolResultBlock,
+    ToolResultState, ToolUseBlock, UrlSource, Usage, VideoBlock, WorkingDirectory, parse_message_time, render_message_time,
+};
 pub use states::AgentStates;
 pub use store_states::{HistoryEntry, HistoryPage, StoreStates};
 pub use sweep::AgentStatesSweeper;

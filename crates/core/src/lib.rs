@@ -24,6 +24,7 @@ pub mod search;
 pub mod shared;
 pub mod shares;
 pub mod text;
+pub mod tokens;
 pub mod trace;
 mod version;
 pub mod wire;
