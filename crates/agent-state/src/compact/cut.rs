@@ -14,6 +14,9 @@ pub(crate) fn leading_system(messages: &[Message]) -> usize {
 pub(crate) fn cut(messages: &[Message], keep: Keep) -> Option<usize> {
     let from = leading_system(messages);
     let wanted = wanted(messages, keep).max(from).min(messages.len().checked_sub(1)?);
+    if wanted == from {
+        return None;
+    }
     let pairs = Pairs::of(messages);
     // An open call of the model's last message will be answered, so it must be kept.
     let open = pairs.pending(messages).map(|call| (call, messages.len()));

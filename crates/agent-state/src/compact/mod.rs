@@ -177,7 +177,7 @@ impl Compactor {
 
     /// Compacts the context if it has too many messages or tokens.
     ///
-    /// `interrupted` completes when the call is interrupted, such as [`Call::stopped`](crate::call::Call::stopped). It is asked before
+    /// `interrupted` completes when the call is interrupted, such as `call::Call::stopped`. It is asked before
     /// each step and during it.
     ///
     /// # Errors

@@ -254,17 +254,14 @@ impl<'a> Parts<'a> {
     }
 
     /// Removes a field.
-    pub(crate) fn remove(&mut self, at: usize) {
+    fn remove(&mut self, at: usize) {
         let removed = self.parts.remove(at);
         if self.parts.is_empty() {
-            // The tail closes the bracket: keep only that.
-            let close = self.tail.trim_start().to_owned();
-            self.tail = format!("{}{close}", if removed.lead.starts_with('[') { "[" } else { "{" }).into();
+            self.tail = if removed.lead.contains('\n') { "{ }" } else { "{}" }.into();
         } else if at == 0 {
             let first = &mut self.parts[0].lead;
             let after_comma = first.find(',').map_or(0, |comma| comma + 1);
-            let bracket = if removed.lead.starts_with('[') { '[' } else { '{' };
-            *first = format!("{bracket}{}", &first[after_comma..]).into();
+            *first = format!("{{{}", &first[after_comma..]).into();
         }
     }
 
@@ -400,17 +397,18 @@ fn patch_object(text: &str, base: &str, new: &str, form: JsonForm, depth: usize)
     Some(parts.text())
 }
 
-/// Carries the difference between the objects `base` and `new` over to an object.
+/// Carries the difference between the objects `base` and `new` over to an object. Cost: one pass over each.
 pub(crate) fn patch_parts(parts: &mut Parts<'_>, base: &str, new: &str, form: JsonForm, depth: usize) -> Result<()> {
     let (base, new) = (Parts::of(base, true)?, Parts::of(new, true)?);
-    for gone in base.parts.iter().filter(|part| new.position(&part.key).is_none()) {
-        while let Some(at) = parts.position(&gone.key) {
-            parts.remove(at);
-        }
-    }
-    let mut next = 0;
+    let index = |parts: &Parts<'_>| -> HashMap<String, usize> {
+        parts.parts.iter().enumerate().map(|(at, part)| (part.key.clone().into_owned(), at)).collect()
+    };
+    let (places, old_values, new_values) = (index(parts), index(&base), index(&new));
+    // The fields to insert, each before the field that has this place now.
+    let (mut insertions, mut next) = (Vec::new(), 0);
     for part in &new.parts {
-        let (at, old) = (parts.position(&part.key), base.get(&part.key));
+        let at = places.get(&*part.key).copied();
+        let old = old_values.get(&*part.key).map(|at| &*base.parts[*at].value);
         match (at, old) {
             (Some(at), Some(old)) if old == part.value => next = at + 1,
             (Some(at), old) => {
@@ -421,10 +419,19 @@ pub(crate) fn patch_parts(parts: &mut Parts<'_>, base: &str, new: &str, form: Js
             }
             // A default that the text does not spell out.
             (None, Some(old)) if old == part.value => {}
-            (None, _) => {
-                parts.insert(next, &part.key, form.at(&part.value, depth + 1), form, depth + 1);
-                next += 1;
+            (None, _) => insertions.push((next, part)),
+        }
+    }
+    insertions.sort_by_key(|(before, _)| *before);
+    let gone = |key: &str| old_values.contains_key(key) && !new_values.contains_key(key);
+    for at in (0..=parts.parts.len()).rev() {
+        while insertions.last().is_some_and(|(before, _)| *before == at) {
+            if let Some((_, part)) = insertions.pop() {
+                parts.insert(at, &part.key, form.at(&part.value, depth + 1), form, depth + 1);
             }
+        }
+        if at > 0 && gone(&parts.parts[at - 1].key) {
+            parts.remove(at - 1);
         }
     }
     Ok(())
@@ -617,6 +624,19 @@ mod tests {
         }
         assert_eq!(patch("{ }", "{}", r#"{"a":{"b":[1]}}"#, JsonForm::Pretty, 0), "{\n  \"a\" : {\n    \"b\" : [ 1 ]\n  }\n}");
         assert_eq!(patch(r#"{"a":1}"#, r#"{"a":1}"#, "{}", JsonForm::Compact, 0), "{}");
+        assert_eq!(patch("{\n  \"a\" : 1\n}", r#"{"a":1}"#, "{}", JsonForm::Pretty, 0), "{ }");
+        // New fields keep their order, in front, between and behind, while others go.
+        let (text, base) = (r#"{"b":1,"x":9,"d":2}"#, r#"{"b":1,"d":2}"#);
+        for (new, expected) in [
+            (r#"{"a":0,"b":1,"c1":0,"c2":0,"d":2,"e":0}"#, r#"{"a":0,"b":1,"c1":0,"c2":0,"x":9,"d":2,"e":0}"#),
+            (r#"{"a":0,"c":0}"#, r#"{"a":0,"c":0,"x":9}"#),
+            (r#"{"c":0,"d":2}"#, r#"{"c":0,"x":9,"d":2}"#),
+            (r#"{"b":1,"e":0}"#, r#"{"b":1,"e":0,"x":9}"#),
+            ("{}", r#"{"x":9}"#),
+        ] {
+            assert_eq!(patch(text, base, new, JsonForm::Compact, 0), expected, "{new}");
+        }
+        assert_eq!(patch(r#"{"b":1,"d":2}"#, base, r#"{"e":0}"#, JsonForm::Compact, 0), r#"{"e":0}"#);
     }
 
     #[test]
