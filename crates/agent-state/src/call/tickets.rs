@@ -126,12 +126,21 @@ impl TurnGate {
         renew(&self.0.queue(key), token, options).await?.ok_or_else(|| lost(key))
     }
 
-    /// Ends the turn of a caller elsewhere. Ending one that was taken over or released is not an error.
+    /// Ends the turn of a caller elsewhere by its token, or gives its place up by its ticket. A ticket also ends a turn that was granted
+    /// with it and whose answer was lost. Ending one that was taken over or released is not an error.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed token. Otherwise those of the store.
     pub async fn end(&self, key: &TurnKey, token: &str) -> Result<()> {
-        release(&self.0.queue(key), token).await
+        let queue = self.0.queue(key);
+        let Ok((ticket, id)) = parse_ticket(token) else { return release(&queue, token).await };
+        if queue.ticket_party(&ticket).await?.is_some_and(|party| party.id == id) {
+            queue.leave(&[ticket]).await?;
+        }
+        match queue.look().await?.holder.filter(|holder| holder.party.id == id) {
+            Some(holder) => queue.release(holder.version).await,
+            None => Ok(()),
+        }
     }
 }
 

@@ -97,6 +97,31 @@ async fn remote_caller_that_goes_away_gives_its_place_and_its_turn_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ticket_that_is_ended_gives_its_place_and_its_turn_up() {
+    let (store, all) = processes::<2>();
+    let key = key("s");
+    let turn = all[0].gate.acquire(&key).await.unwrap();
+    let first = waiting(ask(&all[1].gate, &key, TurnRequest::new("java")).await);
+    let second = waiting(ask(&all[1].gate, &key, TurnRequest::new("java")).await);
+    let (place, _) = first.split_once('.').unwrap();
+    all[0].gate.end(&key, &format!("{place}.{}", "a".repeat(32))).await.unwrap();
+    let again = |ticket: &String| TurnRequest::new("java").with_ticket(Some(ticket.clone()));
+    assert_eq!(waiting(ask(&all[1].gate, &key, again(&first)).await), first, "a forged ticket ended another's place");
+    all[0].gate.end(&key, &first).await.unwrap();
+    assert!(!turn.is_lost() && all[1].gate.is_running(&key).await.unwrap());
+    turn.release().await.unwrap();
+    // No time passes: the place of the first ticket does not have to end with its lease.
+    let grant = granted(ask(&all[1].gate, &key, again(&second)).await);
+    assert_eq!(all[1].gate.renew(&key, &grant.token).await.unwrap().interrupt, None);
+    // As if the answer with the token was lost.
+    all[0].gate.end(&key, &second).await.unwrap();
+    all[0].gate.end(&key, &second).await.unwrap();
+    let error = all[1].gate.renew(&key, &grant.token).await.unwrap_err();
+    assert_eq!(TurnRefusal::of(&error), Some(TurnRefusal::Lost));
+    assert!(store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn malformed_tickets_and_tokens_are_refused() {
     let (_, [process]) = processes::<1>();
     let key = key("s");

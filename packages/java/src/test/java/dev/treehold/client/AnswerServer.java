@@ -28,6 +28,7 @@ final class AnswerServer implements AutoCloseable {
 
     final List<Seen> seen = new CopyOnWriteArrayList<>();
     private final HttpServer server;
+    private volatile boolean isLast;
     private final ExecutorService threads = Executors.newCachedThreadPool();
 
     AnswerServer(Handler handler) throws IOException {
@@ -44,6 +45,9 @@ final class AnswerServer implements AutoCloseable {
                 number = seen.size();
             }
             handler.handle(exchange, number);
+            if (isLast) {
+                new Thread(this::close).start();
+            }
         });
         server.start();
     }
@@ -69,6 +73,11 @@ final class AnswerServer implements AutoCloseable {
         String body = "{\"type\":\"about:blank\",\"status\":" + status + ",\"code\":\"" + code
                 + "\",\"detail\":\"said by the test\",\"trace_id\":\"trace-1\"}";
         answer(exchange, status, body, headers);
+    }
+
+    /** Closes the server once it has answered a request. Later connections are refused. */
+    void closeAfterNextAnswer() {
+        isLast = true;
     }
 
     String baseUrl() {

@@ -172,6 +172,7 @@ final class IdsTest {
                 continue;
             }
             Check.isTrue(segment.matches("([A-Za-z0-9._~-]|%[0-9A-F]{2})+") && !segment.matches("\\.\\.?"), segment);
+            Check.equal(id.isBlank(), segment.equals(Segments.ANONYMOUS), id);
             if (!id.isBlank()) {
                 Check.equal(id, URLDecoder.decode(segment, StandardCharsets.UTF_8));
                 ids.add(id);

@@ -11,6 +11,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.OptionalLong;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -258,6 +259,18 @@ final class TransportTest {
                 Check.fails(TreeholdException.Unavailable.class, () -> new TreeholdAgentStateStore(client).save("u", "s", "k", Json.of(1)));
         Check.isTrue(!thrown.mayHaveEffect(), "nothing was sent");
         Check.equal(Optional.of("PUT /v1/state/u/s/k"), thrown.request());
+    }
+
+    @Test
+    void save_that_may_have_reached_a_server_that_is_gone_may_have_an_effect() throws Exception {
+        try (AnswerServer server = new AnswerServer((exchange, number) -> AnswerServer.answer(exchange, 502, "bad gateway"))) {
+            server.closeAfterNextAnswer();
+            TreeholdClient client = quick(server.baseUrl()).attemptsMax(100).build();
+            TreeholdException.Unavailable thrown = Check.fails(
+                    TreeholdException.Unavailable.class, () -> new TreeholdAgentStateStore(client).save("u", "s", "k", Json.of(1)));
+            Check.equal(OptionalInt.empty(), thrown.status());
+            Check.isTrue(thrown.mayHaveEffect(), "the first attempt may have had an effect");
+        }
     }
 
     @Test
