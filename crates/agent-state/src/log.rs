@@ -1,7 +1,6 @@
 //! Plans what a save writes to the log of a value: the messages that the log does not have in the value's window.
 
-use crate::rows::new_id;
-use crate::store_states::corrupt;
+use crate::rows::{corrupt, new_id};
 use crate::value::{Body, Content, Digest, Frame, Log, NO_MESSAGES, Run, Segment, Window, chain, digest_of};
 use std::collections::HashMap;
 use std::ops::Range;

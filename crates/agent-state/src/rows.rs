@@ -5,10 +5,10 @@
 //!
 //! Every row starts with a check sum of what follows, so that a damaged row is reported and never used.
 
-use crate::value::Segment;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::{row, stored};
 use treehold_core::reserved::{AGENT_STATE, RESERVED_ROOT};
@@ -65,8 +65,8 @@ impl Owner {
     }
 
     /// The namespace of a segment; without one, that of the log.
-    pub(crate) fn log_of(&self, data: &str, log: &str, segment: Option<&Segment>) -> Result<Namespace> {
-        match segment.and_then(|segment| segment.id.as_ref()) {
+    pub(crate) fn log_of(&self, data: &str, log: &str, segment: Option<&str>) -> Result<Namespace> {
+        match segment {
             Some(segment) => self.segment(data, log, segment),
             None => self.log(data, log),
         }
@@ -153,6 +153,11 @@ pub(crate) fn position_key(position: u64) -> String {
     format!("{position:020}")
 }
 
+/// Makes the error for a row that no writer makes.
+pub(crate) fn corrupt(what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the stored {what} is damaged; restore it from a backup or delete it"))
+}
+
 /// The length of a check sum in bytes.
 const SUM_BYTES: usize = 16;
 
@@ -173,13 +178,12 @@ pub(crate) fn seal(body: &[u8]) -> Vec<u8> {
 /// # Errors
 /// [`Corrupt`](ErrorKind::Corrupt), naming `what` the row is.
 pub(crate) fn unseal(what: &str, sealed: &Bytes) -> Result<Bytes> {
-    let damaged = || Error::new(ErrorKind::Corrupt, format!("the stored {what} is damaged; restore it from a backup or delete it"));
     if sealed.len() < SUM_BYTES {
-        return Err(damaged());
+        return Err(corrupt(what));
     }
     let body = sealed.slice(SUM_BYTES..);
     if sealed[..SUM_BYTES] != *sum(&body).as_bytes() {
-        return Err(damaged());
+        return Err(corrupt(what));
     }
     Ok(body)
 }
@@ -214,6 +218,9 @@ pub(crate) struct HeadMeta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<String>,
 }
+
+/// How long the last version of a deleted value is kept, so that a writer who loaded it cannot replace a later value of the same key.
+pub(crate) const FLOOR_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The last version of a deleted value or session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

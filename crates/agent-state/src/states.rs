@@ -1,7 +1,6 @@
 //! The states of all agents of a store, and who may use them.
 
 use crate::options::AgentStatesOptions;
-use crate::store_states::StoreStates;
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::clock::Clock;
@@ -39,6 +38,8 @@ pub struct AgentStates {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) options: Arc<AgentStatesOptions>,
     pub(crate) clock: Clock,
+    /// Overrides what the store declares.
+    shared: Option<bool>,
     reach: Reach,
 }
 
@@ -56,7 +57,7 @@ enum Reach {
 impl AgentStates {
     /// Opens the states of a store with the default settings.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, options: Arc::default(), clock: Clock::system(), reach: Reach::All }
+        Self { store, options: Arc::default(), clock: Clock::system(), shared: None, reach: Reach::All }
     }
 
     /// Opens states that are lost when the process ends.
@@ -76,6 +77,19 @@ impl AgentStates {
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
+    }
+
+    /// Sets whether other machines may use the same states, see [`require_shared`](crate::require_shared). By default it is what the store
+    /// declares: that several processes may use it. A database file on a local disk declares so, too.
+    #[must_use]
+    pub fn with_shared(mut self, shared: bool) -> Self {
+        self.shared = Some(shared);
+        self
+    }
+
+    /// Returns whether other machines may use the same states.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.unwrap_or_else(|| self.store.capabilities().shared)
     }
 
     /// Restricts access to the states of one user; `None` is the anonymous one. Calls for other users are refused with
@@ -98,24 +112,6 @@ impl AgentStates {
         Ok(Self { reach: Reach::Tenant(tenant.into()), ..self.clone() })
     }
 
-    /// Returns the states of an agent of a tenant.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an id that cannot name a tenant or agent,
-    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for a tenant that is not accessible.
-    pub fn for_agent(&self, tenant: &str, agent: &str) -> Result<StoreStates> {
-        check_id("tenant", tenant)?;
-        check_id("agent", agent)?;
-        let is_accessible = match &self.reach {
-            Reach::All => true,
-            Reach::Tenant(own) | Reach::User(own, _) => **own == *tenant,
-        };
-        if !is_accessible {
-            return Err(Error::new(ErrorKind::PermissionDenied, format!("the states of the tenant `{tenant}` are not accessible here")));
-        }
-        Ok(StoreStates::new(self.clone(), tenant, agent))
-    }
-
     /// Returns the store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
@@ -129,6 +125,14 @@ impl AgentStates {
     /// Returns the time in milliseconds since 1970.
     pub(crate) fn now(&self) -> i64 {
         self.clock.now().as_millisecond()
+    }
+
+    /// Returns whether the states of some user of a tenant are accessible.
+    pub(crate) fn admits_some_of(&self, tenant: &str) -> bool {
+        match &self.reach {
+            Reach::All => true,
+            Reach::Tenant(own) | Reach::User(own, _) => **own == *tenant,
+        }
     }
 
     /// Returns whether the states of a user are accessible.

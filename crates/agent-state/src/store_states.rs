@@ -6,12 +6,12 @@ use crate::contract::{
 };
 use crate::log::{COMMIT_BYTES_MAX, COMMIT_ROWS_MAX, Digests, Plan, hex, plan};
 use crate::rows::{
-    Due, Floor, Form, HeadMeta, Owner, SESSIONS, SessionRow, Task, due_rows, floor_key, head_key, heads_prefix, new_id, position_key,
-    read_head_key, sealed_row, session_floor_key, session_key, unsealed_row, user_of_key, users_of,
+    Due, FLOOR_TIME, Floor, Form, HeadMeta, Owner, SESSIONS, SessionRow, Task, corrupt, due_rows, floor_key, head_key, heads_prefix,
+    new_id, position_key, read_head_key, sealed_row, session_floor_key, session_key, unsealed_row, user_of_key, users_of,
 };
 use crate::slot::StateSlot;
 use crate::states::AgentStates;
-use crate::value::{Body, Content, Digest, NO_MESSAGES, chain, message_json};
+use crate::value::{Body, Content, Digest, NO_MESSAGES, Segment, chain, message_json};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -26,9 +26,6 @@ use treehold_core::ops::Version;
 use treehold_core::retry::Attempts;
 use treehold_core::scope::check_id;
 use treehold_store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions, Store};
-
-/// How long the last version of a deleted value is kept, so that a writer who loaded it cannot replace a later value of the same key.
-const FLOOR_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How many users a listing checks at the same time.
 const USERS_AT_ONCE: usize = 16;
@@ -129,16 +126,23 @@ impl Seen {
     }
 }
 
-/// Makes the error for a row that no writer makes.
-pub(crate) fn corrupt(what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("the stored {what} is damaged; restore it from a backup or delete it"))
+impl AgentStates {
+    /// Returns the states of an agent of a tenant.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an id that cannot name a tenant or agent,
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for a tenant that is not accessible.
+    pub fn for_agent(&self, tenant: &str, agent: &str) -> Result<StoreStates> {
+        check_id("tenant", tenant)?;
+        check_id("agent", agent)?;
+        if !self.admits_some_of(tenant) {
+            return Err(Error::new(ErrorKind::PermissionDenied, format!("the states of the tenant `{tenant}` are not accessible here")));
+        }
+        Ok(StoreStates { states: self.clone(), tenant: tenant.into(), agent: agent.into() })
+    }
 }
 
 impl StoreStates {
-    pub(crate) fn new(states: AgentStates, tenant: &str, agent: &str) -> Self {
-        Self { states, tenant: tenant.into(), agent: agent.into() }
-    }
-
     /// Returns the tenant.
     pub fn tenant(&self) -> &str {
         &self.tenant
@@ -261,7 +265,7 @@ impl StoreStates {
         let stage = match (&log, &plan.staged) {
             (Some(log), Some(segment)) => Some(self.stage(save, log, segment, &plan).await?),
             (Some(log), None) => {
-                let rows = save.owner.log_of(save.data, log, plan.segments.last())?;
+                let rows = save.owner.log_of(save.data, log, plan.segments.last().and_then(Segment::id))?;
                 for (position, digest, text) in &plan.rows {
                     batch = batch.put_with_meta(&rows, position_key(*position), digest.to_vec(), (*text).to_owned());
                 }
@@ -316,7 +320,7 @@ impl StoreStates {
     fn leaving(&self, save: &Save<'_>, plan: &Plan<'_>) -> Result<Vec<(Namespace, String)>> {
         let Some(log) = plan.body.log.as_ref().filter(|_| self.states.options.retention.is_some()) else { return Ok(Vec::new()) };
         let spaces: Vec<Namespace> =
-            plan.segments.iter().map(|segment| save.owner.log_of(save.data, &log.id, Some(segment))).collect::<Result<_>>()?;
+            plan.segments.iter().map(|segment| save.owner.log_of(save.data, &log.id, segment.id())).collect::<Result<_>>()?;
         let row = |(segment, position): &(usize, u64)| (spaces[*segment].clone(), position_key(*position));
         Ok(plan.leaving.iter().map(row).collect())
     }
@@ -439,7 +443,7 @@ impl StoreStates {
         let (Some(window), Some(log)) = (&body.window, &body.log) else { return Ok(Some(Vec::new())) };
         let mut items = Vec::new();
         for run in &window.runs {
-            let rows = owner.log_of(data, &log.id, log.segments.get(run.segment))?;
+            let rows = owner.log_of(data, &log.id, log.segments.get(run.segment).and_then(Segment::id))?;
             let mut next = run.from;
             while next < run.to {
                 let limit = (run.to - next).min(PAGE_ROWS) as usize;
@@ -484,7 +488,7 @@ impl StoreStates {
         let body = Body::decode(&head.value)?;
         let Some(log) = &body.log else { return Ok(history) };
         let index = log.segments.iter().rposition(|segment| segment.start <= from).unwrap_or(0);
-        let rows = owner.log_of(&head.meta.data, &log.id, log.segments.get(index))?;
+        let rows = owner.log_of(&head.meta.data, &log.id, log.segments.get(index).and_then(Segment::id))?;
         let mut options = ScanOptions::new().with_values(true).with_limit(self.page_limit(limit));
         options.start_after = from.checked_sub(1).map(position_key);
         let page = self.store().scan(&rows, options).await?;
@@ -548,7 +552,7 @@ pub(crate) enum Look {
 #[async_trait]
 impl AgentStateStore for StoreStates {
     fn capabilities(&self) -> StateCapabilities {
-        StateCapabilities::new().with_shared(self.store().capabilities().shared).with_versions(true).with_fences(true)
+        StateCapabilities::new().with_shared(self.states.is_shared()).with_versions(true).with_fences(true)
     }
 
     /// Cost: two round trips; more if another writer was faster.

@@ -4,16 +4,13 @@
 //! row that says when to look at it; if it was renewed by then, the row moves to its next time. So a save never touches that row.
 
 use crate::rows::{Due, Task, due_rows, head_key, heads_prefix, read_head_key, sealed_row, session_floor_key, session_key, unsealed_row};
-use crate::rows::{Floor, HeadMeta, SessionRow};
+use crate::rows::{FLOOR_TIME, Floor, HeadMeta, SessionRow};
 use crate::states::AgentStates;
 use crate::value::Body;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_store::{Batch, Condition, Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions};
-
-/// How long the last version of an expired value is kept.
-const FLOOR_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The shortest time between two looks at a session, in milliseconds.
 const LOOK_AGAIN: i64 = 1_000;

@@ -1,8 +1,7 @@
 //! The text of a value, and its messages within it.
 
 use crate::options::AgentStatesOptions;
-use crate::rows::{Form, seal, unseal};
-use crate::store_states::corrupt;
+use crate::rows::{Form, corrupt, seal, unseal};
 use bytes::Bytes;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -198,6 +197,12 @@ pub(crate) struct Segment {
     pub(crate) id: Option<String>,
     /// The first position that may be in it. Positions grow from segment to segment.
     pub(crate) start: u64,
+}
+
+impl Segment {
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
 }
 
 /// The log of a value: every message that it ever had, until retention removes it.

@@ -11,6 +11,7 @@ use treehold_store::{MemoryStore, Store};
 
 #[macro_use]
 mod cases;
+mod local;
 
 async fn fresh_memory() -> (Arc<dyn Store>, Box<dyn Any + Send>) {
     (Arc::new(MemoryStore::new()), Box::new(()))

@@ -73,6 +73,7 @@ macro_rules! stored_state_cases {
                 deleted_session_leaves_no_rows,
                 interrupted_deletion_is_finished_by_a_sweep,
                 save_overtaken_by_a_deletion_keeps_nothing_of_it,
+                versions_continue_after_a_deletion_that_a_save_overtook,
                 key_created_during_the_deletion_of_the_last_one_survives,
                 save_is_refused_once_its_fence_has_fallen,
                 restricted_states_refuse_those_of_others,

@@ -118,6 +118,26 @@ pub(crate) async fn save_overtaken_by_a_deletion_keeps_nothing_of_it(store: Arc<
     }
 }
 
+/// A deletion that a save overtakes deletes what the save made, and the versions continue after it.
+pub(crate) async fn versions_continue_after_a_deletion_that_a_save_overtook(store: Arc<dyn Store>) {
+    let writer = states(&store);
+    for whole_session in [true, false] {
+        let version = save(&writer, &state(0..5)).await;
+        let other = writer.clone();
+        let staged = Staged::before(&store, Step::Commit, 0, move || async move {
+            assert_eq!(save(&other, &state(0..6)).await, version + 1);
+        });
+        let late = states(&(staged.clone() as Arc<dyn Store>));
+        match whole_session {
+            true => late.delete_session(&slot()).await.unwrap(),
+            false => late.delete(&slot(), KEY).await.unwrap(),
+        }
+        assert!(staged.has_run());
+        assert_eq!((load(&writer).await, messages(&store).await), (None, 0));
+        assert_eq!(save(&writer, &state([1])).await, version + 2);
+    }
+}
+
 /// A key that is created while another one of the session is deleted survives.
 pub(crate) async fn key_created_during_the_deletion_of_the_last_one_survives(store: Arc<dyn Store>) {
     let writer = states(&store);

@@ -1,0 +1,5 @@
+//! Tests that need a clock or many runs, on stores of this process.
+
+mod expiry;
+mod model;
+mod shared;
