@@ -6,7 +6,7 @@ use super::rights::{Access, ActsFor, Rights};
 use super::token::{Token, TokenBook};
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures::future::BoxFuture;
@@ -52,6 +52,12 @@ pub(super) struct Caller {
 
 /// The routes whose requests may name another tenant and user.
 const SESSION_ROUTES: [&str; 3] = ["/v1/sessions", "/v1/user-memo/", "/v1/inspector/"];
+
+/// What the paths of the data plane start with.
+const DATA_PLANE: &str = "/api/v1/dp/";
+
+/// The header in which clients of the data plane send their token.
+const INTERNAL_TOKEN: HeaderName = HeaderName::from_static("x-builder-internal-token");
 
 /// Whose sessions a request is about.
 pub(super) struct SessionOwner {
@@ -213,6 +219,23 @@ fn decoded(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
     Ok(Some(text.into_owned()))
 }
 
+/// Treats the token of a client of the data plane as a bearer token, unless the request has one.
+fn adopt_internal_token(headers: &mut HeaderMap) -> Result<()> {
+    let mut given = headers.get_all(&INTERNAL_TOKEN).iter();
+    let (Some(token), another) = (given.next(), given.next()) else { return Ok(()) };
+    if another.is_some() {
+        return Err(Error::invalid_argument(format!("the header `{INTERNAL_TOKEN}` is sent twice; send one token")).without_effect());
+    }
+    if headers.contains_key(header::AUTHORIZATION) {
+        return Ok(());
+    }
+    let mut bearer = HeaderValue::from_bytes(&[b"Bearer ", token.as_bytes()].concat())
+        .map_err(|error| Error::invalid_argument("the token cannot be sent in a header").with_source(error).without_effect())?;
+    bearer.set_sensitive(true);
+    headers.insert(header::AUTHORIZATION, bearer);
+    Ok(())
+}
+
 /// Authenticates a request and attaches its caller as extensions.
 pub(super) async fn admit(
     State(doorkeeper): State<Arc<Doorkeeper>>,
@@ -228,6 +251,10 @@ pub(super) async fn admit(
     if let Some(name) = [TENANT_HEADER, USER_HEADER].into_iter().find(|name| !is_of_sessions && request.headers().contains_key(*name)) {
         let message = format!("the header `{name}` applies to sessions only; leave it out, files are always those of the token's own user");
         return problem::response(&Error::invalid_argument(message).without_effect());
+    }
+    let is_of_data_plane = request.extensions().get::<MatchedPath>().is_some_and(|route| route.as_str().starts_with(DATA_PLANE));
+    if is_of_data_plane && let Err(error) = adopt_internal_token(request.headers_mut()) {
+        return problem::response(&error);
     }
     let in_path = params.iter().find_map(|(name, value)| (name == "thread").then_some(value));
     match doorkeeper.admit(in_path, request.headers()).await {

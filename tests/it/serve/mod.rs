@@ -7,6 +7,7 @@ mod connections;
 mod consent;
 mod conversations;
 mod costs;
+mod dataplane;
 #[cfg(all(feature = "cli", unix))]
 mod engines;
 mod events;

@@ -5,6 +5,7 @@
 
 mod apply;
 mod body;
+mod dataplane;
 mod drain;
 mod events;
 mod exchange;

@@ -1,7 +1,7 @@
 //! The table of routes: the handler and description of each method and path.
 
 use super::route::{Route, route};
-use super::{Api, apply, events, fs, query, sessions, store, threads};
+use super::{Api, apply, dataplane, events, fs, query, sessions, store, threads};
 use crate::rights::Access;
 use axum::Router;
 use axum::http::{HeaderMap, HeaderName, Method, header};
@@ -22,6 +22,7 @@ use treehold_tree::checkpoint::{Checkpoint, CheckpointPage, Diff, MergeOutcome, 
 pub(super) fn routes() -> Vec<Route> {
     let mut routes = of_trees();
     routes.extend(sessions::routes());
+    routes.extend(dataplane::routes());
     routes
 }
 
@@ -193,7 +194,7 @@ mod tests {
     /// An unmarked route would ignore idempotency keys.
     #[test]
     fn every_route_except_reads_declares_needed_access() {
-        let reads = ["statBy", "lsBy", "treeBy", "globBy", "grepBy", "search", "searchItems"];
+        let reads = ["statBy", "lsBy", "treeBy", "globBy", "grepBy", "search", "searchItems", "dpSnapshotTarget"];
         for route in routes() {
             let is_read = matches!(route.method, Method::GET | Method::HEAD) || reads.contains(&route.id);
             assert_eq!(route.changes.is_none(), is_read, "{}", route.id);
@@ -209,6 +210,11 @@ mod tests {
     fn every_read_bounds_its_answer_or_takes_a_slot() {
         let small = [
             "capabilities",
+            "dpHealth",
+            "dpPeekLock",
+            "dpPeekQueue",
+            "dpSnapshotTarget",
+            "dpStatSnapshot",
             "getCheckpoint",
             "getMemoryIndex",
             "getSession",
