@@ -435,7 +435,7 @@ fn two_servers_share_one_data_plane() {
     }
     let done = std::thread::scope(|scope| {
         let works = clients.each_ref().map(|client| {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 let mut drained = Vec::new();
                 loop {
                     let entries = client.post("/bus/queue/drain", json!({"key": "q", "maxCount": 3})).json();
