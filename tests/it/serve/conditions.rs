@@ -41,7 +41,8 @@ fn change_that_does_not_check_a_condition_refuses_it() {
     let (mut refused, mut checked) = (0, 0);
     for route in routes(&served) {
         let mut path = route.path.clone();
-        for (name, value) in [("path", "memories/a"), ("thread", "t"), ("name", "NOTES.md"), ("session", "s"), ("agent", "a"), ("id", "x")] {
+        for (name, value) in [("path", "memories/a"), ("thread", "t"), ("name", "NOTES.md"), ("session", "s"), ("agent", "a"), ("id", "x")]
+        {
             path = path.replace(&format!("{{{name}}}"), value);
         }
         let path = path.replace("{tool_call}", "c").replace("{checkpoint}", "latest");

@@ -140,7 +140,8 @@ fn requests_of_this_table_cover_every_route() {
     let asked: BTreeSet<String> = requests()
         .into_iter()
         .map(|(id, method, path, _)| {
-            let path = path.split('?').next().unwrap().replace("/snapshots/x", "/snapshots/{id}").replace("/async-tools/i", "/async-tools/{id}");
+            let path =
+                path.split('?').next().unwrap().replace("/snapshots/x", "/snapshots/{id}").replace("/async-tools/i", "/async-tools/{id}");
             format!("{id} {method} {}", path.replace("/tasks/t", "/tasks/{id}"))
         })
         .collect();
@@ -157,7 +158,9 @@ fn every_route_asks_for_a_token_its_rights_and_an_agent() {
     let tied = bearer(Rights::new(Access::Admin).with_threads(["t".to_owned()]));
     for (id, method, path, body) in requests() {
         let send = |headers: &[(&str, &str)], agent: &str| ask(&served, headers, method, &path, agent, &body);
-        for headers in [&[][..], &[("authorization", "Bearer none")], &[("x-builder-internal-token", "none")], &[("x-builder-internal-token", "")]] {
+        for headers in
+            [&[][..], &[("authorization", "Bearer none")], &[("x-builder-internal-token", "none")], &[("x-builder-internal-token", "")]]
+        {
             assert_eq!(send(headers, AGENT).status, 401, "{id} {headers:?}");
         }
         for token in [&partial, &tied] {
@@ -169,7 +172,8 @@ fn every_route_asks_for_a_token_its_rights_and_an_agent() {
         }
         if id != "dpHealth" {
             let long = format!("agentName={}", "a".repeat(300));
-            for agent in ["", "agentName=", "agentName=%20", "namespace=prod", "agentName=helper&namespace=a%2Fb", "agentName=a%00b", &long] {
+            for agent in ["", "agentName=", "agentName=%20", "namespace=prod", "agentName=helper&namespace=a%2Fb", "agentName=a%00b", &long]
+            {
                 assert_eq!(send(&[("authorization", &writer)], agent).status, 400, "{id} {agent:.40}");
             }
         }
@@ -254,7 +258,8 @@ fn items_have_the_forms_of_the_protocol() {
     assert_eq!(client.put_item(&["ab"], "other", json!({}), None).status, 200);
 
     let found = client.get("/kv/search?ns=a").json();
-    let keys = |found: &Value| found["items"].as_array().unwrap().iter().map(|item| item["key"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let keys =
+        |found: &Value| found["items"].as_array().unwrap().iter().map(|item| item["key"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
     assert_eq!(keys(&found), ["top", "k"], "{found}");
     assert_eq!(keys(&client.get("/kv/search?ns=a&exact=true").json()), ["top"]);
     assert_eq!(keys(&client.get("/kv/search?ns=a&limit=1&offset=1").json()), ["k"]);
@@ -373,7 +378,9 @@ fn tools_tasks_and_snapshots_have_the_forms_of_the_protocol() {
         "cancelRequested": false, "transportType": null, "remoteBaseUrl": null, "userId": "ada", "lastCheckedAt": "2026-11-23T09:00:00.123456789Z"
     });
     let task = client.say("PUT", "/tasks/t1", sent.clone()).json();
-    for (field, value) in [("parentAgentId", json!("prod/helper")), ("taskId", json!("t1")), ("status", json!("PENDING")), ("terminal", json!(false))] {
+    for (field, value) in
+        [("parentAgentId", json!("prod/helper")), ("taskId", json!("t1")), ("status", json!("PENDING")), ("terminal", json!(false))]
+    {
         assert_eq!(task[field], value, "{task}");
     }
     assert_eq!(client.post("/tasks/t1/cancel", json!({"parentSessionId": "s1"})).status, 204);

@@ -102,7 +102,8 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
     let written = match expected_version {
         None => items.put(&components, &key, &value).await,
         Some(expected) => {
-            let expected = u64::try_from(expected).map_err(|_| Error::invalid_argument("`expectedVersion` is negative; use 0 to create the item"))?;
+            let expected =
+                u64::try_from(expected).map_err(|_| Error::invalid_argument("`expectedVersion` is negative; use 0 to create the item"))?;
             items.put_if_version(&components, &key, &value, expected).await
         }
     };

@@ -48,7 +48,8 @@ pub(super) async fn register(mut asked: Asked) -> Answer {
     let (store, owner) = asked.bundle(AgentQuery::new(&body.agent_name, &body.namespace), Access::Write)?;
     let (tool, call) = (body.tool_name.unwrap_or_default(), body.tool_call_id.unwrap_or_default());
     let (status, result) = (body.status.unwrap_or(AsyncToolStatus::Running), body.result.unwrap_or_default());
-    let mut record = AsyncToolRecord::new(&*body.id, body.session_id, tool, call).with_status(status, result, body.error.unwrap_or_default());
+    let mut record =
+        AsyncToolRecord::new(&*body.id, body.session_id, tool, call).with_status(status, result, body.error.unwrap_or_default());
     if let Some(created_at) = body.created_at {
         record = record.with_created_at(created_at);
     }
