@@ -15,6 +15,9 @@ use treehold::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, StoreB
 /// The most steps in a history.
 const STEPS_MAX: usize = 24;
 
+/// The most edits of a history that may replace every occurrence by longer text. Each of them may multiply the size of a file.
+const GROWING_EDITS_MAX: usize = 4;
+
 const NAMES: [&str; 12] = ["a", "b", "c", "a-b", "ab", ".dot", ".gitignore", "é", "n.md", "n.rs", "[z]", "foo..bar"];
 
 const PIECES: [&str; 14] =
@@ -53,6 +56,8 @@ impl<'a> Arbitrary<'a> for History {
         while !u.is_empty() && steps.len() < STEPS_MAX {
             steps.push(step(u)?);
         }
+        let growing = steps.iter_mut().flat_map(edits_of).filter(|edit| edit.replace_all && edit.new.len() > edit.old.len());
+        growing.skip(GROWING_EDITS_MAX).for_each(|edit| edit.replace_all = false);
         Ok(Self { shape, steps })
     }
 }
@@ -109,6 +114,11 @@ async fn noise() -> Arc<dyn Backend> {
         noise.write(path, "*\nneedle x\n").await.expect("no file blocks the path");
     }
     Arc::new(noise)
+}
+
+fn edits_of(step: &mut Step) -> impl Iterator<Item = &mut Edit> {
+    let mutations = if let Step::Apply(mutations) = step { mutations.as_mut_slice() } else { &mut [] };
+    mutations.iter_mut().flat_map(|mutation| if let Mutation::Edit(_, edits, _) = mutation { edits.as_mut_slice() } else { &mut [] })
 }
 
 fn step(u: &mut Unstructured<'_>) -> Result<Step> {

@@ -535,12 +535,16 @@ pub fn replaced(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
     let (units, old, new) = (Unit::all(content), Unit::all(edit.old.as_bytes()), Unit::all(edit.new.as_bytes()));
     let same = |one: &[Unit], other: &[Unit]| one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.matches(other));
     let is_exact = old != new && same(&old, &new);
+    // Kept as the loop advances, so that the work is linear even where everything matches.
+    let (mut line, mut end_before) = (1, None);
+    let ends_behind = ends_at_or_behind(&units);
     let (mut result, mut lines, mut at) = (Vec::new(), Vec::new(), 0);
     while at < units.len() {
+        let start = at;
         match units.get(at..at + old.len()).filter(|place| if is_exact { *place == old } else { same(place, &old) }) {
             Some(place) => {
-                lines.push(1 + units[..at].iter().filter(|unit| unit.is_end()).count());
-                let put = if is_exact { new.clone() } else { ended(&units[..at], place, &units[at + old.len()..], &new) };
+                lines.push(line);
+                let put = if is_exact { new.clone() } else { ended(place, ends_behind[at + old.len()].or(end_before), &new) };
                 result.extend(put.iter().flat_map(Unit::bytes));
                 at += old.len();
             }
@@ -549,6 +553,9 @@ pub fn replaced(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
                 at += 1;
             }
         }
+        let passed = units[start..at].iter().filter(|unit| unit.is_end());
+        line += passed.clone().count();
+        end_before = passed.last().copied().or(end_before);
     }
     match lines.len() {
         0 => Err(Error::new(ErrorKind::NoMatch, "the text to replace does not occur")),
@@ -557,8 +564,18 @@ pub fn replaced(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
     }
 }
 
-/// Returns the new text with the line endings that the text before and after it requires.
-fn ended(before: &[Unit], place: &[Unit], behind: &[Unit], new: &[Unit]) -> Vec<Unit> {
+/// Returns, for each position and for the end, the first line ending there or behind.
+fn ends_at_or_behind(units: &[Unit]) -> Vec<Option<Unit>> {
+    let mut ends = vec![None; units.len() + 1];
+    for at in (0..units.len()).rev() {
+        ends[at] = if units[at].is_end() { Some(units[at]) } else { ends[at + 1] };
+    }
+    ends
+}
+
+/// Returns the new text with the line endings that the text around it requires. `neighbour` is the nearest line ending outside of the
+/// replaced text: the first one behind it, otherwise the last one before it.
+fn ended(place: &[Unit], neighbour: Option<Unit>, new: &[Unit]) -> Vec<Unit> {
     let ends = |units: &[Unit]| -> Vec<Unit> { units.iter().copied().filter(Unit::is_end).collect() };
     let lines = |units: &[Unit]| -> Vec<Vec<Unit>> {
         let mut lines: Vec<Vec<Unit>> = units.split(Unit::is_end).map(<[Unit]>::to_vec).collect();
@@ -566,9 +583,8 @@ fn ended(before: &[Unit], place: &[Unit], behind: &[Unit], new: &[Unit]) -> Vec<
         lines
     };
     let (old_ends, old_lines, new_lines) = (ends(place), lines(place), lines(new));
-    let neighbour = behind.iter().find(|unit| unit.is_end()).or_else(|| before.iter().rev().find(|unit| unit.is_end()));
     let mut taken: Vec<Unit> = if old_ends.is_empty() {
-        ends(new).into_iter().map(|written| neighbour.copied().unwrap_or(written)).collect()
+        ends(new).into_iter().map(|written| neighbour.unwrap_or(written)).collect()
     } else {
         let (mut first, mut last) = (0, 0);
         while first < old_lines.len().min(new_lines.len()) && old_lines[first] == new_lines[first] {
