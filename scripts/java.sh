@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compiles packages/java with all warnings as errors, makes its jar and its documentation, and tests it against a real server.
-# Needs a JDK of version 17 or later. TREEHOLD names the binary; arguments are parts of the names of the tests to run.
+# Needs a JDK of version 17 or later. TREEHOLD names the binary; arguments are parts of the names of the tests to run. AGENTSCOPE is a class
+# path with AgentScope, for its adapters.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target="${CARGO_TARGET_DIR:-$PWD/target}"
@@ -33,4 +34,6 @@ javadoc -quiet -Xdoclint:all -Werror --release 17 -encoding UTF-8 -d build/doc "
 
 mapfile -t tests < <(sources src/test/java)
 compile -classpath "$jar" -d build/test "${tests[@]}"
-java -ea -classpath "$jar:build/test" dev.treehold.client.Tests "$@"
+compile -classpath "$jar" -d build/examples examples/*.java
+if [ -n "${AGENTSCOPE:-}" ]; then compile -classpath "$jar:$AGENTSCOPE" -d build/examples examples/agentscope/*.java; fi
+java -ea -Dexamples=build/examples -classpath "$jar:build/test" dev.treehold.client.Tests "$@"

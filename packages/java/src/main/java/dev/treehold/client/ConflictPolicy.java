@@ -8,7 +8,7 @@ public enum ConflictPolicy {
     FAIL,
     /**
      * Appends the messages of this call to what the other writer saved, and saves once more. A call that rewrote the messages that it
-     * loaded, such as a compaction, cannot be merged: it fails as with {@link #FAIL}.
+     * loaded, such as a compaction, cannot be merged, nor can one whose session was deleted: they fail as with {@link #FAIL}.
      */
     APPEND_MERGE
 }

@@ -1,7 +1,6 @@
 package dev.treehold.client;
 
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -109,13 +108,10 @@ public final class StateSaver<T> {
         VersionedState<JsonText> latest = store.getVersioned(loaded.userId, loaded.sessionId, loaded.key, JsonText.class);
         Json.Obj own = object(mine);
         List<Json> added = added(loaded, own);
-        if (added == null) {
-            throw conflict(loaded, loaded.version);
-        }
-        Json.Obj base = latest.isPresent() ? object(latest.value()) : fresh(own);
+        Json.Obj base = latest.isPresent() ? object(latest.value()) : null;
         List<Json> context = base == null ? null : context(base);
-        if (context == null) {
-            throw conflict(loaded, latest.version());
+        if (added == null || context == null) {
+            throw conflict(loaded, loaded.version);
         }
         List<Json> both = new ArrayList<>(context);
         both.addAll(added);
@@ -139,15 +135,6 @@ public final class StateSaver<T> {
         List<Json> now = own == null ? null : context(own);
         boolean isAppended = old != null && now != null && now.size() >= old.size() && now.subList(0, old.size()).equals(old);
         return isAppended ? now.subList(old.size(), now.size()) : null;
-    }
-
-    /** The state of a session that was deleted meanwhile: only what the call added is saved again. */
-    private static Json.Obj fresh(Json.Obj own) {
-        Map<String, Json> identity = new LinkedHashMap<>();
-        for (String name : List.of("session_id", "user_id")) {
-            own.get(name).ifPresent(id -> identity.put(name, id));
-        }
-        return new Json.Obj(identity);
     }
 
     private static Json.Obj object(JsonText text) {

@@ -159,14 +159,19 @@ final class Transport {
         int status = response.statusCode();
         Json.Obj fields = fields(text);
         boolean isProblem = fields.get("code").orElse(null) instanceof Json.Str;
-        String code = isProblem ? string(fields, "code") : codeOf(status);
+        // The routes of the data plane name the version of a conflict in their own form.
+        boolean isConflict = !isProblem && status == 409 && fields.get("currentVersion").orElse(null) instanceof Json.Num;
+        String code = isProblem ? string(fields, "code") : isConflict ? "conflict" : codeOf(status);
         String detail = string(fields, "detail");
         String title = string(fields, "title");
-        String message = detail != null ? detail : title != null ? title : "the server answered with status " + status;
+        String message = detail != null ? detail
+                : title != null ? title
+                : isConflict ? "the item does not have the expected version; read it again"
+                : "the server answered with status " + status;
         boolean mayHaveEffect = fields.get("may_have_effect").orElse(null) instanceof Json.Bool known
                 ? known.value()
                 : call.changes() && status >= 500 && !isProblem;
-        Json current = fields.get("current_version").orElse(Json.Null.NULL);
+        Json current = fields.get(isConflict ? "currentVersion" : "current_version").orElse(Json.Null.NULL);
         OptionalLong version = current instanceof Json.Str tag ? version(tag.value())
                 : current.plain() instanceof Long number ? OptionalLong.of(number)
                 : response.headers().firstValue("etag").map(Transport::version).orElse(OptionalLong.empty());

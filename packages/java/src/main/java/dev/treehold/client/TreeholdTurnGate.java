@@ -129,11 +129,12 @@ public final class TreeholdTurnGate implements SessionTurnGate {
             fields.put("ticket", Json.of(ticket));
         }
         Duration attempt = wait.plus(client.attemptTimeout());
-        return client.send(Call.change("POST", "/v1/turns:acquire")
+        Call call = Call.change("POST", "/v1/turns:acquire")
                 .withJson(new Json.Obj(fields).toText())
-                .withTimeouts(wait.plus(client.timeout()), attempt)
-                // With a key, the server would go on waiting for a client that went away.
-                .withoutKey());
+                .withTimeouts(wait.plus(client.timeout()), attempt);
+        // If the first answer is lost, its key finds the turn or the ticket again; later the ticket does. With a key, the server would go
+        // on waiting for a client that went away.
+        return client.send(ticket == null ? call : call.withoutKey());
     }
 
     /** Leaves the queue, so that later callers need not wait until the ticket ends. */
@@ -159,13 +160,27 @@ public final class TreeholdTurnGate implements SessionTurnGate {
         }
     }
 
+    /**
+     * {@inheritDoc}
+     *
+     * <p>It takes the turn for a moment if it is free, so it needs the right to write, and two processes that ask at the same moment may
+     * both see the other one.
+     */
     @Override
     public boolean isRunning(TurnKey key) {
-        Answer answer = client.send(Call.get("/v1/turns")
-                .with("agent", agent)
-                .with("user", key.userId())
-                .with("session", key.sessionId()));
-        return answer.bool(answer.object(), "running");
+        Objects.requireNonNull(key, "key");
+        try {
+            Answer answer = ask(key, Duration.ZERO, null);
+            Map<String, Json> fields = fields(key);
+            fields.put("token", Json.of(answer.string(answer.object(), "token")));
+            release(fields);
+            return false;
+        } catch (TreeholdException.Unavailable busy) {
+            if (busy.status().orElse(0) == 409) {
+                return true;
+            }
+            throw busy;
+        }
     }
 
     private Map<String, Json> fields(TurnKey key) {
@@ -211,7 +226,8 @@ public final class TreeholdTurnGate implements SessionTurnGate {
         private void renewQuietly() {
             try {
                 check();
-            } catch (TurnLostException known) {
+            } catch (TurnLostException | TreeholdException.Interrupted known) {
+                // The loss is reported to the call; only the end of the client interrupts a renewal.
                 LOG.log(System.Logger.Level.DEBUG, known.getMessage());
             } catch (RuntimeException failed) {
                 // The turn stays ours until another call takes it, and its token keeps late saves out.

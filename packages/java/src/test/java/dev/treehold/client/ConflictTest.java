@@ -140,16 +140,20 @@ final class ConflictTest {
     }
 
     @Test
-    void merge_after_a_deletion_saves_only_what_the_call_added() throws Exception {
+    void merge_after_a_deletion_is_refused() throws Exception {
         TreeholdAgentStateStore states = World.states();
         StateSaver<Json> saver = new StateSaver<>(states, CODEC, ConflictPolicy.APPEND_MERGE);
         states.save("ada", "s", "agent_state", state("p", "forgotten"));
         StateSaver.Loaded<Json> loaded = saver.load("ada", "s", "agent_state");
         states.delete("ada", "s");
-        Json mine = ((Json.Obj) state("mine", "forgotten", "new")).with("session_id", Json.of("s"));
-        Check.equal(1L, saver.save(loaded, mine).version());
-        Json stored = states.get("ada", "s", "agent_state", Json.class).orElseThrow();
-        Check.equal(Map.of("session_id", "s", "permission_context", "mine", "context", List.of("new")), stored.plain());
+        ConcurrentSessionModificationException thrown =
+                Check.fails(ConcurrentSessionModificationException.class, () -> saver.save(loaded, state("mine", "forgotten", "new")));
+        Check.equal(1L, thrown.getExpectedVersion());
+        Check.isTrue(!states.exists("ada", "s"), "a deleted session came back");
+        // A call that began before there was a state, and lost the race to create it, merges.
+        StateSaver.Loaded<Json> none = saver.load("ada", "s", "agent_state");
+        states.save("ada", "s", "agent_state", state("p", "theirs"));
+        Check.equal(List.of("theirs", "mine"), context(saver.save(none, state("p", "mine")).value()));
     }
 
     @Test

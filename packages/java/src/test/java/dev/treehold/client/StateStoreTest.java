@@ -175,6 +175,7 @@ final class StateStoreTest {
         Map<String, Json> values = new TreeMap<>();
         Map<String, Long> versions = new TreeMap<>();
         Map<String, List<Json>> lists = new TreeMap<>();
+        Map<String, Long> used = new TreeMap<>();
         for (int round = 0; round < 400; round += 1) {
             String user = users[random.nextInt(users.length)];
             String session = "s" + random.nextInt(3);
@@ -186,18 +187,23 @@ final class StateStoreTest {
             switch (random.nextInt(9)) {
                 case 0, 1 -> {
                     values.put(slot, value);
-                    versions.merge(slot, 1L, Long::sum);
-                    Check.equal(versions.get(slot), states.save(user, session, key, value), about);
+                    long version = states.save(user, session, key, value);
+                    checkNext(versions.get(slot), used.get(slot), version, about);
+                    versions.put(slot, version);
+                    used.put(slot, version);
                 }
                 case 2, 3 -> {
                     long now = versions.getOrDefault(slot, 0L);
                     long expected = random.nextBoolean() ? now : random.nextInt(5) - 1;
                     long version = states.saveIfVersion(user, session, key, value, expected);
                     boolean isSaved = expected == -1 || expected == now;
-                    Check.equal(isSaved ? now + 1 : -1, version, about);
                     if (isSaved) {
+                        checkNext(versions.get(slot), used.get(slot), version, about);
                         values.put(slot, value);
                         versions.put(slot, version);
+                        used.put(slot, version);
+                    } else {
+                        Check.equal(AgentStateStore.UNVERSIONED, version, about);
                     }
                 }
                 case 4 -> {
@@ -231,6 +237,15 @@ final class StateStoreTest {
                         .forEach(parts -> sessions.add(parts[1]));
             }
             Check.equal(sessions, new TreeSet<>(states.listSessionIds(user)), about);
+        }
+    }
+
+    /** A version is one more than the present one. After a deletion it is greater than any version that the value had before. */
+    private static void checkNext(Long present, Long used, long version, String about) {
+        if (present != null) {
+            Check.equal(present + 1, version, about);
+        } else {
+            Check.isTrue(version >= 1 && (used == null || version > used), about + ": version " + version + " after " + used);
         }
     }
 

@@ -22,7 +22,10 @@ public final class Tests {
             StateStoreTest.class,
             ConflictTest.class,
             TurnGateTest.class,
-            RestartTest.class);
+            AccessTest.class,
+            BaseStoreTest.class,
+            RestartTest.class,
+            ExampleTest.class);
 
     private Tests() {}
 

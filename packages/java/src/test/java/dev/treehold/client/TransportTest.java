@@ -332,6 +332,22 @@ final class TransportTest {
     }
 
     @Test
+    void conflict_of_the_data_plane_in_its_own_form_is_a_conflict() throws Exception {
+        try (AnswerServer server = new AnswerServer((exchange, number) ->
+                AnswerServer.answer(exchange, 409, "{\"error\":\"conflict\",\"currentVersion\":3}"))) {
+            TreeholdBaseStore items = new TreeholdBaseStore(quick(server.baseUrl()).build(), "helper");
+            Check.isTrue(!items.putIfVersion(List.of("a"), "k", Map.of(), 2), "another version was expected");
+            TreeholdException thrown = Check.fails(TreeholdException.Conflict.class, () -> items.put(List.of("a"), "k", Map.of()));
+            Check.equal(OptionalLong.of(3), thrown.currentVersion());
+        }
+        // An idempotency key can be in conflict too, which is no answer about the item.
+        try (AnswerServer server = new AnswerServer((exchange, number) -> AnswerServer.problem(exchange, 409, "outcome_unknown"))) {
+            TreeholdBaseStore items = new TreeholdBaseStore(quick(server.baseUrl()).build(), "helper");
+            Check.fails(TreeholdException.OutcomeUnknown.class, () -> items.putIfVersion(List.of("a"), "k", Map.of(), 2));
+        }
+    }
+
+    @Test
     void token_is_sent_and_said_nowhere() throws Exception {
         AtomicInteger calls = new AtomicInteger();
         try (AnswerServer server = new AnswerServer((exchange, number) -> AnswerServer.problem(exchange, 503, "unavailable"))) {

@@ -130,7 +130,7 @@ final class TurnGateTest {
         TurnLease old = gate.acquire(ADA);
         Check.equal(1L, states.during(old).save("ada", "s", "k", 1));
         old.close();
-        try (TurnLease now = gate.acquire(ADA)) {
+        try (TurnLease now = gate.acquire(ADA, Duration.ZERO)) {
             Check.equal(2L, states.during(now).saveIfVersion("ada", "s", "k", 2, 1));
             Check.equal(AgentStateStore.UNVERSIONED, states.during(now).saveIfVersion("ada", "s", "k", 9, 1));
             for (long expected : new long[] {-1, 2}) {
