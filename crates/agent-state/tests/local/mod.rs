@@ -1,5 +1,6 @@
 //! Tests that need a clock or many runs, on stores of this process.
 
+mod costs;
 mod expiry;
 mod model;
 mod shared;
