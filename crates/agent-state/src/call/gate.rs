@@ -407,14 +407,24 @@ impl Drop for Place {
 pub struct Turn {
     key: TurnKey,
     version: Version,
+    arrival: u64,
+    queue: LeaseQueue,
     handle: LineHandle,
     signals: watch::Receiver<Signals>,
     is_released: bool,
 }
 
 impl Turn {
-    pub(super) fn new(key: TurnKey, version: Version, handle: LineHandle, signals: watch::Receiver<Signals>) -> Self {
-        Self { key, version, handle, signals, is_released: false }
+    pub(super) fn new(
+        key: TurnKey,
+        version: Version,
+        ticket: Option<&str>,
+        queue: LeaseQueue,
+        handle: LineHandle,
+        signals: watch::Receiver<Signals>,
+    ) -> Self {
+        let arrival = ticket.and_then(|ticket| ticket.parse().ok()).unwrap_or(u64::MAX).min(version.number());
+        Self { key, version, arrival, queue, handle, signals, is_released: false }
     }
 
     /// Returns the session.
@@ -425,6 +435,12 @@ impl Turn {
     /// Returns the fencing token. Later turns of the session have greater ones.
     pub fn token(&self) -> u64 {
         self.version.number()
+    }
+
+    /// Returns the place in the order of arrival, which is the order of the turns of a session. It grows with each arrival, in all processes
+    /// together, and is at most the [token](Turn::token).
+    pub fn arrival(&self) -> u64 {
+        self.arrival
     }
 
     /// Returns what a save expects, so that it is refused once another process took the session over.
@@ -448,6 +464,14 @@ impl Turn {
     /// [`Conflict`](ErrorKind::Conflict) with [`TurnRefusal::Lost`].
     pub fn check(&self) -> Result<()> {
         if self.is_lost() { Err(lost(&self.key)) } else { Ok(()) }
+    }
+
+    /// Fails if the turn is lost, whether or not this process has noticed. One read of the store.
+    ///
+    /// # Errors
+    /// As [`Turn::check`], and those of the store.
+    pub async fn verify(&self) -> Result<()> {
+        if self.queue.look().await?.is_held_with(self.version) { Ok(()) } else { Err(lost(&self.key)) }
     }
 
     /// Waits until the turn is interrupted or lost. Cancel-safe.

@@ -122,7 +122,7 @@ impl Line {
             while let Ok(message) = self.inbox.try_recv() {
                 self.note(message);
             }
-            if Instant::now() >= self.failing_until() {
+            if self.failures == 0 || Instant::now() >= self.next_look {
                 self.step().await;
             }
             if self.is_idle() && self.end() {
@@ -257,7 +257,7 @@ impl Line {
                 let fence = holder.version;
                 match self.waiting.iter().position(|waiter| waiter.party == party) {
                     Some(at) => {
-                        self.leaving.extend(self.waiting[at].ticket.take());
+                        self.leaving.extend(self.waiting[at].ticket.clone());
                         self.grant(at, fence);
                     }
                     None => self.ending = Some(Ending { fence, done: None, until: Instant::now() + self.gate.options.lease }),
@@ -338,7 +338,7 @@ impl Line {
         *self.handle.running.lock() = Some(Running { fence, signals: running.clone() });
         self.held = Some(Held { fence, party: waiter.party.clone(), running });
         self.next_look = Instant::now() + self.gate.options.poll;
-        let turn = Turn::new(self.key.clone(), fence, self.handle.clone(), signals);
+        let turn = Turn::new(self.key.clone(), fence, waiter.ticket.as_deref(), self.queue.clone(), self.handle.clone(), signals);
         waiter.answer(Ok(Some(turn)));
     }
 
@@ -416,14 +416,6 @@ impl Line {
             if now >= ending.until {
                 self.ending = None;
             }
-        }
-    }
-
-    /// Returns until when to leave the store alone after a failure.
-    fn failing_until(&self) -> Instant {
-        match self.failures {
-            0 => Instant::now(),
-            _ => self.next_look,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Turns for callers elsewhere, who ask again and again instead of holding a [`Turn`](super::Turn): the turns of HTTP clients, and locks.
+//! Turns for callers elsewhere, who ask again and again instead of holding a [`Turn`](super::Turn): clients over HTTP.
 //!
 //! They stand in the same queues as the calls of this process. Nothing about them is kept in memory between two requests.
 
@@ -6,7 +6,6 @@ use super::gate::{TurnGate, TurnKey, TurnOptions, busy, lost};
 use super::interrupt::Interrupt;
 use super::lease::{LeaseQueue, Party, Renewed, Seen};
 use jiff::Timestamp;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -14,8 +13,7 @@ use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_core::retry::Attempts;
-use treehold_core::scope::check_id;
-use treehold_store::{Namespace, Store, Watch};
+use treehold_store::Watch;
 
 /// The shortest time to wait for the end of somebody else's lease.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(2);
@@ -141,90 +139,6 @@ impl TurnGate {
             Some(holder) => queue.release(holder.version).await,
             None => Ok(()),
         }
-    }
-}
-
-/// Named locks with a fencing token, for callers elsewhere.
-///
-/// ```
-/// use std::sync::Arc;
-/// use std::time::Duration;
-/// use treehold_agent_state::call::Locks;
-/// use treehold_store::{MemoryStore, Namespace};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> treehold_core::Result<()> {
-/// let locks = Locks::new(Arc::new(MemoryStore::new()), Namespace::parse("acme/locks")?);
-/// let minute = Duration::from_secs(60);
-/// let held = locks.acquire("deploy", "ada", minute).await?.expect("nobody has it");
-/// assert!(locks.acquire("deploy", "bob", minute).await?.is_none());
-/// locks.release("deploy", &held.token).await?;
-/// assert!(locks.acquire("deploy", "bob", minute).await?.expect("it is free").fence > held.fence);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-pub struct Locks {
-    store: Arc<dyn Store>,
-    namespace: Namespace,
-    options: TurnOptions,
-}
-
-impl Locks {
-    /// The longest time to live of a lock: one day.
-    pub const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
-
-    /// Makes locks whose rows are beneath a namespace.
-    pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
-        Self { store, namespace, options: TurnOptions::default() }
-    }
-
-    /// Sets the clock, which must be that of the store.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Clock) -> Self {
-        self.options.clock = clock;
-        self
-    }
-
-    /// Takes a lock for `time`, unless somebody has it.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a bad name, an owner over 255 bytes, or a time of zero or over
-    /// [`Locks::TIME_MAX`]. Otherwise those of the store.
-    pub async fn acquire(&self, name: &str, owner: &str, time: Duration) -> Result<Option<LeaseGrant>> {
-        if owner.len() > OWNER_BYTES_MAX {
-            return Err(Error::invalid_argument(format!("the owner of a lock is over {OWNER_BYTES_MAX} bytes; shorten it")));
-        }
-        let (queue, party) = (self.queue(name, time)?, new_party(owner.to_owned()));
-        let taken = queue.take(None, None, &party).await?;
-        Ok(taken.map(|fence| grant(&party, fence, &self.options.clock, time)))
-    }
-
-    /// Gives a lock its time again, also if it has ended and nobody took the lock. Returns when it ends; `None` if somebody took it or
-    /// it was released.
-    ///
-    /// # Errors
-    /// As [`Locks::acquire`], and [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed token.
-    pub async fn renew(&self, name: &str, token: &str, time: Duration) -> Result<Option<Timestamp>> {
-        let options = TurnOptions { lease: time, ..self.options.clone() };
-        Ok(renew(&self.queue(name, time)?, token, &options).await?.map(|renewal| renewal.expires_at))
-    }
-
-    /// Releases a lock. Releasing one that somebody else took is not an error.
-    ///
-    /// # Errors
-    /// As [`Locks::renew`].
-    pub async fn release(&self, name: &str, token: &str) -> Result<()> {
-        release(&self.queue(name, Duration::from_secs(60))?, token).await
-    }
-
-    fn queue(&self, name: &str, time: Duration) -> Result<LeaseQueue> {
-        check_id("lock", name)?;
-        if time.is_zero() || time > Self::TIME_MAX {
-            return Err(Error::invalid_argument("the time of a lock is zero or over one day; choose one between"));
-        }
-        let namespace = Namespace::new(self.namespace.components().chain([name.into()]))?;
-        Ok(LeaseQueue::new(self.store.clone(), namespace, time))
     }
 }
 

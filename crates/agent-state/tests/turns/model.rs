@@ -106,7 +106,7 @@ proptest! {
                         Err(error) => return assert_eq!(error.kind(), ErrorKind::Unavailable),
                     };
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two calls at once");
-                    order.lock().push((process, number, turn.token()));
+                    order.lock().push((process, number, turn.token(), turn.arrival()));
                     tokio::time::sleep(Duration::from_millis(lasts)).await;
                     assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
                     turn.check().unwrap();
@@ -125,7 +125,8 @@ proptest! {
                 tokio::time::timeout(LEASE * 60, task).await.expect("each gets its turn or an error").unwrap();
             }
             let order = order.lock().clone();
-            assert!(order.is_sorted_by_key(|(_, _, token)| *token));
+            assert!(order.is_sorted_by_key(|(_, _, token, _)| *token));
+            assert!(order.is_sorted_by_key(|(_, _, _, arrival)| *arrival), "not in order of arrival: {order:?}");
         });
     }
 }

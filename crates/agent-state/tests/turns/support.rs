@@ -16,26 +16,26 @@ use treehold_store::{
     StoreExtensions, Watch,
 };
 
-pub(super) const LEASE: Duration = Duration::from_secs(60);
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
 /// Returns a clock that shows tokio's time.
-pub(super) fn clock() -> Clock {
+pub(crate) fn clock() -> Clock {
     let start = tokio::time::Instant::now();
     Clock::from_fn(move || jiff::Timestamp::from_second(1_800_000_000).unwrap() + jiff::SignedDuration::try_from(start.elapsed()).unwrap())
 }
 
-pub(super) fn key(session: &str) -> TurnKey {
+pub(crate) fn key(session: &str) -> TurnKey {
     TurnKey::new("acme", "helper", &StateSlot::new(Some("ada"), session).unwrap()).unwrap()
 }
 
 /// Lets every task run until it waits for time.
-pub(super) async fn settle() {
+pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(10)).await;
 }
 
 /// A store of one process, which can lose its connection.
 #[derive(Debug, Clone)]
-pub(super) struct Link {
+pub(crate) struct Link {
     inner: MemoryStore,
     is_cut: Arc<AtomicBool>,
     /// Commits are made, and their answers are lost.
@@ -44,20 +44,20 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(inner: &MemoryStore) -> Self {
+    pub(crate) fn new(inner: &MemoryStore) -> Self {
         Self { inner: inner.clone(), is_cut: Arc::default(), is_deaf: Arc::default(), calls: Arc::default() }
     }
 
-    pub(super) fn cut(&self, is_cut: bool) {
+    pub(crate) fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::SeqCst);
     }
 
-    pub(super) fn deafen(&self, is_deaf: bool) {
+    pub(crate) fn deafen(&self, is_deaf: bool) {
         self.is_deaf.store(is_deaf, Ordering::SeqCst);
     }
 
     /// Counts reads and commits.
-    pub(super) fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }
 
@@ -135,13 +135,13 @@ impl Store for Link {
 
 /// A process: a gate behind a link of its own.
 #[derive(Debug, Clone)]
-pub(super) struct Process {
-    pub(super) gate: TurnGate,
-    pub(super) link: Link,
+pub(crate) struct Process {
+    pub(crate) gate: TurnGate,
+    pub(crate) link: Link,
 }
 
 /// Makes processes that share one store.
-pub(super) fn processes<const N: usize>() -> (MemoryStore, [Process; N]) {
+pub(crate) fn processes<const N: usize>() -> (MemoryStore, [Process; N]) {
     let clock = clock();
     let store = MemoryStore::with_clock(clock.clone());
     let processes = std::array::from_fn(|_| {

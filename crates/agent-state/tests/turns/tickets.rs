@@ -1,11 +1,10 @@
-//! Turns for callers elsewhere, and locks.
+//! Turns for callers elsewhere.
 
-use super::support::{LEASE, clock, key, processes, settle};
-use std::sync::Arc;
+use super::support::{LEASE, key, processes, settle};
 use std::time::Duration;
-use treehold_agent_state::call::{Interrupt, LeaseGrant, Locks, TurnAnswer, TurnGate, TurnKey, TurnRefusal, TurnRequest};
+use treehold_agent_state::call::{Interrupt, LeaseGrant, TurnAnswer, TurnGate, TurnKey, TurnRefusal, TurnRequest};
 use treehold_core::error::ErrorKind;
-use treehold_store::{MemoryStore, Namespace, NamespacesOptions, Store};
+use treehold_store::{NamespacesOptions, Store};
 
 async fn ask(gate: &TurnGate, key: &TurnKey, request: TurnRequest) -> TurnAnswer {
     gate.request(key, request).await.unwrap()
@@ -143,34 +142,4 @@ async fn malformed_tickets_and_tokens_are_refused() {
     assert_ne!(waiting(ask(&process.gate, &key, TurnRequest::new("").with_ticket(Some(forged))).await).split_once('.').unwrap().0, place);
     turn.release().await.unwrap();
     granted(ask(&process.gate, &key, TurnRequest::new("").with_ticket(Some(theirs))).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn lock_has_one_owner_until_it_is_released_or_ends() {
-    let clock = clock();
-    let store = Arc::new(MemoryStore::with_clock(clock.clone()));
-    let locks = Locks::new(store, Namespace::parse("acme/locks").unwrap()).with_clock(clock);
-    let minute = Duration::from_secs(60);
-    let held = locks.acquire("deploy", "ada", minute).await.unwrap().unwrap();
-    assert!(locks.acquire("deploy", "ada", minute).await.unwrap().is_none());
-    assert!(locks.acquire("other", "bob", minute).await.unwrap().is_some());
-    for _ in 0..5 {
-        tokio::time::sleep(minute / 2).await;
-        assert!(locks.renew("deploy", &held.token, minute).await.unwrap().is_some());
-        assert!(locks.acquire("deploy", "bob", minute).await.unwrap().is_none());
-    }
-    tokio::time::sleep(minute).await;
-    // It ended, and nobody took it.
-    assert!(locks.renew("deploy", &held.token, minute).await.unwrap().is_some());
-    tokio::time::sleep(minute).await;
-    let second = locks.acquire("deploy", "bob", minute).await.unwrap().unwrap();
-    assert!(second.fence > held.fence);
-    assert!(locks.renew("deploy", &held.token, minute).await.unwrap().is_none());
-    locks.release("deploy", &held.token).await.unwrap();
-    assert!(locks.acquire("deploy", "ada", minute).await.unwrap().is_none(), "a late release frees the lock of the next one");
-    locks.release("deploy", &second.token).await.unwrap();
-    assert!(locks.acquire("deploy", "ada", minute).await.unwrap().is_some());
-    for (name, time) in [("", minute), ("deploy", Duration::ZERO), ("deploy", Locks::TIME_MAX + Duration::from_secs(1))] {
-        assert_eq!(locks.acquire(name, "ada", time).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
-    }
 }

@@ -1,0 +1,15 @@
+//! The calls of stateless agents: load, run, save, interrupt, shutdown.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod turns {
+    pub(crate) mod support;
+}
+
+mod calls {
+    mod ends;
+    mod interrupts;
+    mod rules;
+    mod shutdowns;
+    mod support;
+}

@@ -1,0 +1,72 @@
+//! Agents in several processes over one store, and loops for them.
+
+use crate::turns::support::{LEASE, Link, clock};
+use std::sync::Arc;
+use treehold_agent_state::call::{AgentOptions, Call, Shutdown, StatelessAgent, TurnGate, TurnOptions};
+use treehold_agent_state::{AgentState, AgentStates, Block, Entries, Json, Message, Role, RuntimeContext, StateSlot, ToolResultState};
+use treehold_core::Result;
+use treehold_store::MemoryStore;
+
+/// A process: an agent behind a link of its own.
+#[derive(Debug, Clone)]
+pub(super) struct Process {
+    pub(super) agent: StatelessAgent,
+    pub(super) link: Link,
+}
+
+/// Makes processes that share a store.
+pub(super) fn processes<const N: usize>(options: &AgentOptions) -> (MemoryStore, [Process; N]) {
+    let clock = clock();
+    let store = MemoryStore::with_clock(clock.clone());
+    let processes = std::array::from_fn(|_| {
+        let link = Link::new(&store);
+        let shared = Arc::new(link.clone());
+        let gate = TurnGate::with_options(shared.clone(), TurnOptions::new().with_lease(LEASE).with_clock(clock.clone()));
+        let states = AgentStates::new(shared).for_agent("acme", "helper").unwrap();
+        let agent = StatelessAgent::new(Arc::new(states), gate, "acme", "helper").unwrap();
+        let agent = agent.with_options(options.clone().with_clock(clock.clone())).with_shutdown(Shutdown::new());
+        Process { agent, link }
+    });
+    (store, processes)
+}
+
+pub(super) fn slot() -> StateSlot {
+    StateSlot::new(Some("ada"), "s-1").unwrap()
+}
+
+pub(super) fn context() -> RuntimeContext {
+    RuntimeContext::new(slot())
+}
+
+pub(super) fn said(text: &str) -> Vec<Message> {
+    vec![Message::user(text, jiff::Timestamp::UNIX_EPOCH)]
+}
+
+pub(super) fn answer(call: &Call, text: &str) -> Result<()> {
+    call.state().lock().push(Message::assistant(text, jiff::Timestamp::UNIX_EPOCH))
+}
+
+/// Adds a call of a tool, without its result.
+pub(super) fn call_tool(call: &Call, id: &str) -> Result<()> {
+    let block = Block::tool_use(id, "search", Entries::<Json>::new());
+    call.state().lock().push(Message::new(Role::Assistant, vec![block], jiff::Timestamp::UNIX_EPOCH)?)
+}
+
+/// Adds the result of a call of a tool.
+pub(super) fn tool_answers(call: &Call, id: &str) -> Result<()> {
+    let message = Message::tool_result(id, "search", "found", ToolResultState::Success, jiff::Timestamp::UNIX_EPOCH);
+    call.state().lock().push(message)
+}
+
+/// Returns the texts of a state's messages; a call or a result shows as the names of its blocks.
+pub(super) fn texts(state: &AgentState) -> Vec<String> {
+    let text = |message: &Message| {
+        let text = message.text();
+        if text.is_empty() { message.content().iter().map(|block| block.kind().into_owned()).collect() } else { text }
+    };
+    state.context().iter().map(text).collect()
+}
+
+pub(super) async fn saved(process: &Process) -> AgentState {
+    process.agent.state(&slot()).await.unwrap().expect("it was saved")
+}
