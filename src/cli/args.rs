@@ -48,7 +48,7 @@ pub(crate) struct Global {
     /// Tenant that the user belongs to [default: default]
     #[arg(long, value_name = "ID", env = "TREEHOLD_TENANT", hide_env_values = true, global = true)]
     pub(crate) tenant: Option<String>,
-    /// Name of the agent, for routes whose namespace contains one
+    /// Name of the agent, for `state` and for routes whose namespace contains one
     #[arg(long, value_name = "ID", env = "TREEHOLD_AGENT", hide_env_values = true, global = true)]
     pub(crate) agent: Option<String>,
     /// Session of an agent host whose notes and tool results are mounted at `/memo`
@@ -145,6 +145,8 @@ pub(crate) enum Command {
     Thread(commands::thread::Thread),
     #[command(subcommand)]
     Session(commands::session::Session),
+    #[command(subcommand)]
+    State(commands::state::State),
     #[command(subcommand)]
     Overlay(commands::overlay::Overlay),
     #[command(subcommand)]

@@ -12,6 +12,7 @@ use crate::config::{Config, ConfigBase, Registry, RouteType, Stores, Trust, Trus
 use crate::scope::ScopeField;
 use crate::session::{Done, Target, Threads};
 use crate::sessions::Sessions;
+use crate::agent_state::AgentStates;
 use crate::{Backend, Error, ErrorKind, Scope, Session, Workspace};
 use etcetera::BaseStrategy;
 use futures::future::BoxFuture;
@@ -210,6 +211,11 @@ impl Context {
     /// Returns the sessions of agent hosts.
     pub(crate) fn sessions(&self) -> Result<Sessions, Error> {
         self.config()?.sessions(&self.stores()?)
+    }
+
+    /// Returns the states of agents.
+    pub(crate) fn agent_states(&self) -> Result<AgentStates, Error> {
+        self.config()?.agent_states(&self.stores()?)
     }
 
     /// Checks that the session whose memory documents are mounted, if any, exists and belongs to the user.

@@ -26,6 +26,7 @@ fn ignored(command: &[&str]) -> Option<Vec<&'static str>> {
         ["thread", "ls" | "rm"] => but_for(&["user", "tenant"]),
         ["thread", "fork" | "merge" | "copy"] => but_for(&["thread", "user", "tenant"]),
         ["session", "ls" | "show" | "messages" | "turns" | "compact" | "export" | "import" | "rm"] => but_for(&["user", "tenant"]),
+        ["state", "ls" | "show" | "get" | "put" | "rm" | "export" | "interrupt"] => but_for(&["user", "tenant", "agent"]),
         ["store", "index"] => but_for(&["thread", "user", "tenant", "agent"]),
         [
             "store",
@@ -48,6 +49,8 @@ fn instead(command: &[&str], option: &str) -> &'static str {
         (["thread", "rm"], "thread") => "; name the threads as arguments",
         (["session", "ls" | "import"], "session") => "; leave it out",
         (["session", ..], "session") => "; name the session as an argument",
+        (["state", "ls"], "session") => "; leave it out",
+        (["state", ..], "session") => "; name the session as an argument",
         (["config", "trust"], "config") => "; name the file as an argument",
         (["config", "init"], "config") => "; name the file as an argument",
         _ => "; leave it out",

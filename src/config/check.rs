@@ -36,6 +36,8 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     check_layers(config)?;
     check_store_name(config, &["sessions", "store"], &config.sessions.store)?;
     config.sessions.check()?;
+    check_store_name(config, &["agent_state", "store"], &config.agent_state.store)?;
+    config.agent_state.check()?;
     config.check_memo_mounts()?;
     config.serve.check()
 }

@@ -1,9 +1,7 @@
 //! Reading configurations: the text, where it came from, and the defaults.
 
-use super::{
-    Config, ConfigFault, DEFAULT_STORE, EventsConfig, LayersConfig, MemoryConfig, ProtectedConfig, Registry, RouteConfig, ScopeConfig,
-    ServeConfig, SessionsConfig, StoreConfig, ThreadsConfig, check, fault,
-};
+use super::{AgentStateConfig, Config, ConfigFault, DEFAULT_STORE, EventsConfig, LayersConfig, MemoryConfig, ProtectedConfig, Registry, RouteConfig, ScopeConfig,
+    ServeConfig, SessionsConfig, StoreConfig, ThreadsConfig, check, fault,};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use treehold_core::error::{Error, Result};
@@ -56,6 +54,7 @@ impl Config {
             protected: ProtectedConfig::default(),
             layers: LayersConfig::default(),
             sessions: SessionsConfig::default(),
+            agent_state: AgentStateConfig::default(),
             serve: ServeConfig::default(),
             base: base.clone(),
             text: String::new(),

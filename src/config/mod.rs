@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use treehold_core::error::Result;
 use treehold_core::scope::ScopeField;
 
+mod agent_state;
 mod check;
 mod custom_layer;
 #[cfg(any(feature = "remote", all(feature = "filesystem", unix)))]
@@ -48,6 +49,7 @@ pub use route_index::RouteIndex;
 pub use routes::{OverlayConfig, QuotaConfig, RouteConfig, RouteSync, RouteType};
 pub use sections::{EventsConfig, MemoryConfig, PeerConfig, ScopeConfig, StoreConfig, ThreadsConfig};
 pub use serve::ServeConfig;
+pub use agent_state::AgentStateConfig;
 pub use sessions::SessionsConfig;
 pub use settings::{Origin, Setting};
 pub use stores::Stores;
@@ -114,6 +116,9 @@ pub struct Config {
     /// The sessions of agent hosts.
     #[serde(default)]
     pub sessions: SessionsConfig,
+    /// The states of agents.
+    #[serde(default)]
+    pub agent_state: AgentStateConfig,
     /// The limits of a server.
     #[serde(default)]
     pub serve: ServeConfig,

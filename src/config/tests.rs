@@ -108,6 +108,20 @@ fn fault_names_line_column_and_intended_key() {
             "[sessions]\nmounted = \"s\"\n[routes.\"/memo/user\"]\ntype = \"filesystem\"\nroot = \".\"",
             "treehold.toml:3:9: `/memo/user` is where the memory documents of a session are mounted; choose another path for this route",
         ),
+        ("[agent_state]\nkeys_max = 0", "treehold.toml:2:12: `keys_max` is 0, which allows nothing; set at least 1"),
+        ("[agent_state]\nstore = \"defalt\"", "treehold.toml:2:9: no store is named `defalt`; did you mean `default`?"),
+        (
+            "[agent_state]\nexpire_after = \"soon\"",
+            "treehold.toml:2:16: `soon` is not an age; write it as `30d` or `12h`, or write `never`",
+        ),
+        (
+            "[agent_state]\nforget_after = \"0d\"",
+            "treehold.toml:2:16: `0d` is not an age; write it as `30d` or `12h`, or write `never`",
+        ),
+        (
+            "[agent_state.expire_prefix_after]\nguest = \"1x\"",
+            "treehold.toml:2:9: `1x` is not an age; write it as `30d` or `12h`, or write `never`",
+        ),
         ("[scope]\nuser = \"\"", "treehold.toml:2:8: the user id is empty; leave it out or name one"),
     ];
     for (text, fault) in table {

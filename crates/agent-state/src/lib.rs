@@ -9,11 +9,13 @@ mod cache;
 pub mod call;
 pub mod compact;
 mod contract;
+mod export;
 pub mod kv;
 pub mod layouts;
 mod legacy;
 pub mod locks;
 mod log;
+mod operator;
 mod options;
 mod owner;
 mod policy;
@@ -26,6 +28,7 @@ mod states;
 mod store_states;
 mod sweep;
 pub mod transcript;
+pub mod undo;
 mod value;
 
 pub use cache::CachedStates;
@@ -33,10 +36,14 @@ pub use contract::{
     AgentStateStore, Expected, Fence, FenceFallen, SaveOptions, SessionIdPage, StateCapabilities, StateConflict, StateKey, StateVersion,
     UserPage, VersionedState,
 };
+pub use export::{
+    MessageText, SessionExport, StateEntry, StateForm, conversation_markdown, conversation_messages, export_session, list_text,
+};
 pub use legacy::{
     AGENT_STATE_KEY, FoundState, LEGACY_MESSAGES_KEY, LEGACY_TOOL_GROUPS_KEY, LegacyState, SANDBOX_STATE_KEY, SandboxOwner,
     load_with_legacy, sandbox_slot,
 };
+pub use operator::{CompactionCounts, OperatorCompaction, SessionCompactor, compact_session};
 pub use options::{AgentStatesOptions, Expiry};
 pub use owner::{BundleOwner, NAME_BYTES_MAX};
 pub use policy::{ConflictPolicy, LoadedState, PolicySave, StateSaver};

@@ -592,33 +592,9 @@ impl AgentStateStore for StoreStates {
         Ok(self.session(&owner, slot.session()).await?.is_some())
     }
 
-    /// Cost: two round trips, which read no values.
+    /// Cost: as [`StoreStates::keys_with_versions`].
     async fn keys(&self, slot: &StateSlot) -> Result<Vec<StateKey>> {
-        let owner = self.owner(slot.user())?;
-        let mut attempts = Attempts::new();
-        loop {
-            let Some(session) = self.session(&owner, slot.session()).await? else { return Ok(Vec::new()) };
-            let heads = self.heads(&owner, slot.session()).await?;
-            let mut keys = Vec::with_capacity(heads.len());
-            for (form, key, item) in heads {
-                if !SeenHead::read(item)?.is_of(Some(&session)) {
-                    continue;
-                }
-                keys.push(match form {
-                    Form::Single => StateKey::Single(key),
-                    Form::List => StateKey::List(key),
-                });
-            }
-            if keys.len() as u64 == session.row.keys {
-                keys.sort();
-                return Ok(keys);
-            }
-            let now = self.session(&owner, slot.session()).await?;
-            if now.is_some_and(|now| now.version == session.version) {
-                return Err(corrupt("list of a session's states"));
-            }
-            attempts.lost().await?;
-        }
+        Ok(self.keys_with_versions(slot).await?.into_iter().map(|(key, _)| key).collect())
     }
 
     /// The session is gone with one commit; its logs are removed afterwards. If that fails or is interrupted, a sweep finishes it. A
@@ -704,6 +680,54 @@ impl AgentStateStore for StoreStates {
 }
 
 impl StoreStates {
+    /// Returns the version of a list without reading it, or `None`.
+    ///
+    /// Cost: one round trip, which reads no values.
+    ///
+    /// # Errors
+    /// As [`AgentStateStore::version`].
+    pub async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        self.check_key(key)?;
+        let owner = self.owner(slot.user())?;
+        self.look(&owner, slot, Form::List, key, Look::ForVersion).await?.current()
+    }
+
+    /// Returns the keys of a session with their versions, in order.
+    ///
+    /// Cost: two round trips, which read no values.
+    ///
+    /// # Errors
+    /// As [`AgentStateStore::keys`].
+    pub async fn keys_with_versions(&self, slot: &StateSlot) -> Result<Vec<(StateKey, StateVersion)>> {
+        let owner = self.owner(slot.user())?;
+        let mut attempts = Attempts::new();
+        loop {
+            let Some(session) = self.session(&owner, slot.session()).await? else { return Ok(Vec::new()) };
+            let heads = self.heads(&owner, slot.session()).await?;
+            let mut keys = Vec::with_capacity(heads.len());
+            for (form, key, item) in heads {
+                let head = SeenHead::read(item)?;
+                if !head.is_of(Some(&session)) {
+                    continue;
+                }
+                let version = head.state_version()?;
+                keys.push(match form {
+                    Form::Single => (StateKey::Single(key), version),
+                    Form::List => (StateKey::List(key), version),
+                });
+            }
+            if keys.len() as u64 == session.row.keys {
+                keys.sort();
+                return Ok(keys);
+            }
+            let now = self.session(&owner, slot.session()).await?;
+            if now.is_some_and(|now| now.version == session.version) {
+                return Err(corrupt("list of a session's states"));
+            }
+            attempts.lost().await?;
+        }
+    }
+
     fn page_limit(&self, limit: usize) -> usize {
         limit.clamp(1, self.states.options.page_max.max(1))
     }

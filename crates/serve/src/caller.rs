@@ -6,7 +6,7 @@ use super::rights::{Access, ActsFor, Rights};
 use super::token::{Token, TokenBook};
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures::future::BoxFuture;
@@ -53,11 +53,12 @@ pub(super) struct Caller {
 /// The routes whose requests may name another tenant and user.
 const SESSION_ROUTES: [&str; 3] = ["/v1/sessions", "/v1/user-memo/", "/v1/inspector/"];
 
-/// What the paths of the data plane start with.
-const DATA_PLANE: &str = "/api/v1/dp/";
+/// The routes whose requests may name another tenant. Their paths, queries and bodies name the user.
+const STATE_ROUTES: [&str; 3] = ["/v1/state", "/v1/turns:", "/v1/admin/"];
 
-/// The header in which clients of the data plane send their token.
-const INTERNAL_TOKEN: HeaderName = HeaderName::from_static("x-builder-internal-token");
+/// The routes whose requests may send a token in a header of their own, as clients of the protocol do that they serve. A token in
+/// `Authorization` takes precedence.
+const TOKEN_HEADERS: [(&str, &str); 2] = [("/api/v1/dp/", "x-builder-internal-token"), ("/v1/admin/", "x-agentscope-admin-token")];
 
 /// Whose sessions a request is about.
 pub(super) struct SessionOwner {
@@ -67,9 +68,33 @@ pub(super) struct SessionOwner {
     pub(super) is_any_user: bool,
 }
 
+/// The user whose states a request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NamedUser<'a> {
+    /// The caller's own: the caller's user, or the anonymous one if the caller has none.
+    Own,
+    /// The anonymous user.
+    Anonymous,
+    /// This user.
+    Named(&'a str),
+}
+
+/// Whose states a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StateOwner {
+    pub(super) tenant: String,
+    /// The user; `None` is the anonymous one.
+    pub(super) user: Option<String>,
+}
+
 /// Returns whether a route is about sessions.
 pub(super) fn is_of_sessions(path: &str) -> bool {
     SESSION_ROUTES.iter().any(|route| path.starts_with(route))
+}
+
+/// Returns whether a route is about the states of agents.
+pub(super) fn is_of_states(path: &str) -> bool {
+    STATE_ROUTES.iter().any(|route| path.starts_with(route))
 }
 
 impl Caller {
@@ -86,11 +111,7 @@ impl Caller {
         let id = |what: &str, own: &Option<String>, named: Option<String>, is_allowed: bool| match (named, own) {
             (Some(named), Some(own)) if named == *own => Ok(named),
             (Some(named), _) if is_allowed => Ok(named),
-            (Some(named), _) => {
-                let message =
-                    format!("this token acts for `{acts_for}` users, not for the {what} `{}`; use another one", named.escape_debug());
-                Err(Error::new(ErrorKind::PermissionDenied, message))
-            }
+            (Some(named), _) => Err(not_for(acts_for, what, &named)),
             (None, Some(own)) => Ok(own.clone()),
             (None, None) => {
                 Err(Error::invalid_argument(format!("sessions belong to a tenant and a user, and this caller has no {what}; name it")))
@@ -102,6 +123,51 @@ impl Caller {
         Ok(SessionOwner { tenant, user, is_any_user })
     }
 
+    /// Returns the tenant whose states a request is about: the caller's own, or the one that the header names.
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for another tenant than the rights allow, and for an insufficient access level;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a header that cannot be read, and for a caller without a tenant.
+    pub(super) fn state_tenant(&self, headers: &HeaderMap, access: Access) -> Result<String> {
+        self.rights.need_sessions(access)?;
+        let acts_for = self.rights.acts_for;
+        match (decoded(headers, TENANT_HEADER)?, &self.scope.tenant) {
+            (Some(named), Some(own)) if named == *own => Ok(named),
+            (Some(named), _) if acts_for == ActsFor::All => Ok(named),
+            (Some(named), _) => Err(not_for(acts_for, "tenant", &named)),
+            (None, Some(own)) => Ok(own.clone()),
+            (None, None) => Err(Error::invalid_argument("states belong to a tenant, and this caller has none; name it")),
+        }
+    }
+
+    /// Returns the tenant and user whose states a request is about. Anonymous states belong to callers without a user, and to those who may
+    /// act for every user of the tenant.
+    ///
+    /// # Errors
+    /// As [`Caller::state_tenant`], and [`PermissionDenied`](ErrorKind::PermissionDenied) for another user than the rights allow.
+    pub(super) fn state_owner(&self, headers: &HeaderMap, named: NamedUser<'_>, access: Access) -> Result<StateOwner> {
+        let tenant = self.state_tenant(headers, access)?;
+        let acts_for = self.rights.acts_for;
+        let own = self.scope.user.as_deref();
+        let is_own_tenant = self.scope.tenant.as_deref() == Some(tenant.as_str());
+        let user = match named {
+            NamedUser::Own => own,
+            NamedUser::Anonymous => None,
+            NamedUser::Named(user) => Some(user),
+        };
+        // A caller who names another tenant acts for all users of it.
+        if (user == own && is_own_tenant) || acts_for >= ActsFor::Tenant {
+            return Ok(StateOwner { tenant, user: user.map(str::to_owned) });
+        }
+        match user {
+            Some(user) => Err(not_for(acts_for, "user", user)),
+            None => {
+                let message = format!("this token acts for `{acts_for}` users, not for the anonymous one; use another one");
+                Err(Error::new(ErrorKind::PermissionDenied, message))
+            }
+        }
+    }
+
     /// Returns whether the headers still authenticate the same caller with the same rights.
     pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
         let who = self.doorkeeper.who(headers, Asks::Again).await?;
@@ -110,6 +176,12 @@ impl Caller {
             is_same && who.rights == self.rights && who.credential == self.credential
         }))
     }
+}
+
+/// Returns the error for a tenant or user that a token does not act for.
+fn not_for(acts_for: ActsFor, what: &str, named: &str) -> Error {
+    let message = format!("this token acts for `{acts_for}` users, not for the {what} `{}`; use another one", named.escape_debug());
+    Error::new(ErrorKind::PermissionDenied, message)
 }
 
 /// Why a token is looked up: for a new request, which counts as a use of the token, or to check that it is still valid.
@@ -219,12 +291,28 @@ fn decoded(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
     Ok(Some(text.into_owned()))
 }
 
-/// Treats the token of a client of the data plane as a bearer token, unless the request has one.
-fn adopt_internal_token(headers: &mut HeaderMap) -> Result<()> {
-    let mut given = headers.get_all(&INTERNAL_TOKEN).iter();
+/// Returns the error for a header that names a tenant or user where the route does not take it.
+fn misplaced(route: &str, headers: &HeaderMap) -> Option<Error> {
+    let names = |name: &str| headers.contains_key(name);
+    if is_of_sessions(route) {
+        return None;
+    }
+    if is_of_states(route) {
+        let message = format!("the header `{USER_HEADER}` applies to sessions only; name the user of a state in the request itself");
+        return names(USER_HEADER).then(|| Error::invalid_argument(message));
+    }
+    let name = [TENANT_HEADER, USER_HEADER].into_iter().find(|name| names(name))?;
+    let message = format!("the header `{name}` applies to sessions only; leave it out, files are always those of the token's own user");
+    Some(Error::invalid_argument(message))
+}
+
+/// Treats a token in a header of the route's own protocol as a bearer token, unless the request has one.
+fn adopt_token(route: &str, headers: &mut HeaderMap) -> Result<()> {
+    let Some((_, name)) = TOKEN_HEADERS.iter().find(|(of, _)| route.starts_with(of)) else { return Ok(()) };
+    let mut given = headers.get_all(*name).iter();
     let (Some(token), another) = (given.next(), given.next()) else { return Ok(()) };
     if another.is_some() {
-        return Err(Error::invalid_argument(format!("the header `{INTERNAL_TOKEN}` is sent twice; send one token")).without_effect());
+        return Err(Error::invalid_argument(format!("the header `{name}` is sent twice; send one token")).without_effect());
     }
     if headers.contains_key(header::AUTHORIZATION) {
         return Ok(());
@@ -247,13 +335,11 @@ pub(super) async fn admit(
         return problem::response(&Error::new(ErrorKind::InvalidPath, "the path is not UTF-8, percent-encoded"));
     };
     let route = request.extensions().get::<MatchedPath>();
-    let is_of_sessions = route.is_some_and(|route| is_of_sessions(route.as_str()));
-    if let Some(name) = [TENANT_HEADER, USER_HEADER].into_iter().find(|name| !is_of_sessions && request.headers().contains_key(*name)) {
-        let message = format!("the header `{name}` applies to sessions only; leave it out, files are always those of the token's own user");
-        return problem::response(&Error::invalid_argument(message).without_effect());
+    let route = route.map(|route| route.as_str().to_owned()).unwrap_or_default();
+    if let Some(error) = misplaced(&route, request.headers()) {
+        return problem::response(&error.without_effect());
     }
-    let is_of_data_plane = request.extensions().get::<MatchedPath>().is_some_and(|route| route.as_str().starts_with(DATA_PLANE));
-    if is_of_data_plane && let Err(error) = adopt_internal_token(request.headers_mut()) {
+    if let Err(error) = adopt_token(&route, request.headers_mut()) {
         return problem::response(&error);
     }
     let in_path = params.iter().find_map(|(name, value)| (name == "thread").then_some(value));

@@ -41,6 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use treehold_agent::session::ThreadDurability;
 use treehold_agent::workspace::Workspace;
+use treehold_agent_state::{AgentStates, AgentStatesSweeper, SessionCompactor};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_core::work::Owner;
@@ -58,7 +59,7 @@ pub use treehold_core::wire::THREAD_HEADER;
 /// How long shutdown waits for running requests.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often rows of deleted sessions and of interrupted imports are removed.
+/// How often rows of deleted and expired sessions, and of interrupted imports, are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// How often an HTTP/2 peer is pinged, and how long its reply may take.
@@ -83,6 +84,10 @@ pub struct ServeOptions {
     pub store: Option<Arc<dyn Store>>,
     /// The sessions of agent hosts. Defaults to those of `store`.
     pub sessions: Option<Sessions>,
+    /// The states of agents. Defaults to those of `store`.
+    pub states: Option<AgentStates>,
+    /// What compacts a session for an operator; none by default, so that requests to compact are refused.
+    pub compactor: Option<Arc<dyn SessionCompactor>>,
     /// The path prefix of the routes that the inspector of agent hosts expects; none by default. It is empty, or starts with `/`.
     pub host_routes: Option<String>,
     /// The certificate to serve TLS with; none by default.
@@ -117,6 +122,8 @@ impl ServeOptions {
             tokens: false,
             store: None,
             sessions: None,
+            states: None,
+            compactor: None,
             host_routes: None,
             tls: None,
             limits: HttpLimits::default(),
@@ -156,6 +163,20 @@ impl ServeOptions {
     #[must_use]
     pub fn with_sessions(mut self, sessions: Sessions) -> Self {
         self.sessions = Some(sessions);
+        self
+    }
+
+    /// Sets the states of agents.
+    #[must_use]
+    pub fn with_states(mut self, states: AgentStates) -> Self {
+        self.states = Some(states);
+        self
+    }
+
+    /// Sets what compacts a session for an operator.
+    #[must_use]
+    pub fn with_compactor(mut self, compactor: Arc<dyn SessionCompactor>) -> Self {
+        self.compactor = Some(compactor);
         self
     }
 
@@ -334,7 +355,9 @@ impl HttpServer {
         let doorkeeper = Arc::new(Doorkeeper::new(options.scope, options.token, book, doors, is_open));
         let sessions = options.sessions.clone().unwrap_or_else(|| Sessions::new(store.clone()));
         let sweeper = SessionsSweeper::start(sessions.clone(), SWEEP_EVERY);
-        let api = Arc::new(Api::new(workspace, store, sessions, limits, metrics, large));
+        let states = options.states.clone().unwrap_or_else(|| AgentStates::new(store.clone()));
+        let states_sweeper = AgentStatesSweeper::start(states.clone(), SWEEP_EVERY);
+        let api = Arc::new(Api::new(workspace, store, sessions, states, options.compactor.clone(), limits, metrics, large));
         let head_timeout = options.connections.head_timeout;
         let connections = Connections::new(options.connections);
         let attend = middleware::from_fn_with_state(connections.clone(), answer::attended);
@@ -365,7 +388,7 @@ impl HttpServer {
             }
         };
         stopper.abort();
-        drop(sweeper);
+        drop((sweeper, states_sweeper));
         doorkeeper.doors().close().await.and(served.map_err(failed))
     }
 }

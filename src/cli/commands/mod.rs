@@ -31,6 +31,7 @@ pub(crate) mod search;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod stat;
+pub(crate) mod state;
 pub(crate) mod store;
 pub(crate) mod thread;
 pub(crate) mod timeline;
@@ -76,6 +77,7 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Checkpoint(checkpoint) => checkpoint.run(context).await,
         Command::Thread(thread) => thread.run(context).await,
         Command::Session(session) => session.run(context).await,
+        Command::State(state) => state.run(context).await,
         Command::Overlay(overlay) => overlay.run(context).await,
         Command::Memory(memory) => memory.run(context).await,
         Command::Store(store) => store.run(context).await,

@@ -188,6 +188,7 @@ impl Serve {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let store = context.stores()?.get(&config.threads.store)?;
         let sessions = config.sessions(&context.stores()?)?;
+        let states = config.agent_states(&context.stores()?)?;
         let mut general = config.serve.applied_to(ServeOptions::new(addresses[0], config.scope()))?;
         self.connections.over(&mut general.connections);
         let wanted = general.connections.connections_max;
@@ -203,6 +204,7 @@ impl Serve {
             .with_limits(limits)
             .with_store(store)
             .with_sessions(sessions)
+            .with_states(states)
             .with_host_routes(self.host_routes);
         let options = addresses.into_iter().map(|address| {
             let mut options = general.clone();

@@ -23,6 +23,7 @@ mod recall;
 mod run;
 mod search;
 mod sessions;
+mod state;
 mod stores;
 #[cfg(unix)]
 mod terminal;

@@ -43,6 +43,13 @@ fn hostile() -> Home {
     let messages = [&messages[..], &[0; 6].map(|_| messages[0].clone())].concat();
     let session = document("default", "default", SESSION, &format!("{HOSTILE}\nforged"), &messages);
     home.with_stdin(&["session", "import"], session.as_bytes()).success();
+    let state = json!({"summary": format!("{HOSTILE}\nforged"), "context": [
+        {"role": HOSTILE, "name": format!("{HOSTILE}\nforged"), "timestamp": HOSTILE, "content": format!("{HOSTILE}\nforged")},
+        {"role": "ASSISTANT", "content": [{"type": HOSTILE}, {"type": "tool_use", "id": HOSTILE, "name": HOSTILE, "input": {"path": HOSTILE}}]},
+    ]});
+    // JSON has escapes for control characters, but others can be literal.
+    home.with_stdin(&["state", "put", SESSION], state.to_string().as_bytes()).success();
+    home.with_stdin(&["state", "put", SESSION, HOSTILE], b"7").success();
     home
 }
 
@@ -154,6 +161,17 @@ const SHOWING: &[&[&str]] = &[
     &["session", "export", SESSION],
     &["session", "import", "none\u{1b}[31m"],
     &["session", "rm", "none\u{202e}"],
+    &["state", "ls"],
+    &["state", "ls", "--users"],
+    &["state", "show", SESSION],
+    &["state", "get", SESSION],
+    &["state", "get", SESSION, "none\u{1b}[31m"],
+    &["state", "put", "s\u{1b}", "k", "1"],
+    &["state", "put", SESSION, "k\u{1b}[31m", "x\u{1b}[31m"],
+    &["state", "export", SESSION],
+    &["state", "export", SESSION, "--markdown"],
+    &["state", "interrupt", SESSION, "--message", "x\u{1b}[31m"],
+    &["state", "rm", "none\u{202e}"],
     &["token", "ls"],
     &["token", "revoke", "none\u{1b}[31m"],
     &["token", "create", "--label", "x\u{1b}[31m"],

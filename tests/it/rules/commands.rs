@@ -168,6 +168,9 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
         }
         "session ls" | "session show" | "session messages" | "session turns" | "session compact" | "session export" | "session import"
         | "session rm" => Err("works on the sessions of the user in a store, not on paths"),
+        "state ls" | "state show" | "state get" | "state put" | "state export" | "state interrupt" | "state rm" => {
+            Err("works on the states of the user in a store, not on paths")
+        }
         "token create" | "token ls" | "token revoke" => Err("works on the tokens of a store, for whoever has the store"),
         "config show" | "config check" | "config init" | "config trust" => Err("works on the configuration file"),
         "doctor" | "completions" | "man" => Err("is about the program"),

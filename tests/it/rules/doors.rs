@@ -102,9 +102,9 @@ pub(super) fn send(served: &Served, token: &str, method: &str, path: &str, body:
     served.send(method, path, &[("authorization", &bearer), ("content-type", "application/json")], body.as_bytes())
 }
 
-/// Returns whether a route is about the sessions of agent hosts.
+/// Returns whether a route is about the sessions of agent hosts or the states of agents.
 fn is_of_sessions(pattern: &str) -> bool {
-    ["/v1/sessions", "/v1/user-memo", "/v1/inspector"].iter().any(|route| pattern.starts_with(route))
+    ["/v1/sessions", "/v1/user-memo", "/v1/inspector", "/v1/state", "/v1/turns:", "/v1/admin/"].iter().any(|route| pattern.starts_with(route))
 }
 
 /// Returns the requests by which a route accesses hidden and protected paths: path beneath the pattern, query and body; or the reason why
@@ -262,7 +262,7 @@ fn no_route_shows_or_changes_what_a_rule_or_token_withholds() {
     for caller in callers(&world, &ruled) {
         for (pattern, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap().iter().filter(|(_, operation)| operation["operationId"].is_string()) {
-                // Sessions have no paths of the tree; a token for a part of it may not use them (`serve/conversations.rs`).
+                // Sessions have no paths of the tree; a token for a part of it may not use them (`serve/conversations.rs`, `serve/state.rs`).
                 if !pattern.starts_with("/v1/") || is_of_sessions(pattern) {
                     continue;
                 }

@@ -45,7 +45,7 @@ fn change_that_does_not_check_a_condition_refuses_it() {
         {
             path = path.replace(&format!("{{{name}}}"), value);
         }
-        let path = path.replace("{tool_call}", "c").replace("{checkpoint}", "latest");
+        let path = path.replace("{tool_call}", "c").replace("{checkpoint}", "latest").replace("{user}", "ada").replace("{key}", "k");
         let before = version(&served);
         for (header, value) in [("if-match", "\"1\""), ("if-none-match", "*"), ("if-unmodified-since", "Thu, 01 Jan 1970 00:00:00 GMT")] {
             if route.declared.iter().any(|declared| declared == header) {
@@ -101,6 +101,7 @@ fn target(id: &str) -> Target {
         "writeUserMemo" => target("/v1/user-memo/USER.md", None, ("POST", b"old"), b"new"),
         "writeToolResult" => target("/v1/sessions/s/tool-results/a", Some("/v1/sessions/s/tool-results/new"), ("PUT", b"old"), b"new"),
         "changeSession" => target("/v1/sessions/s", None, ("PATCH", br#"{"title": "old"}"#), br#"{"title": "new"}"#),
+        "putState" => target("/v1/state/ada/s/a", Some("/v1/state/ada/s/new"), ("PUT", JSON), b"2"),
         other => panic!("say here what `{other}` changes"),
     }
 }
@@ -160,7 +161,7 @@ fn change_that_declares_a_condition_checks_it() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 12);
+    assert_eq!(checked, 13);
 }
 
 /// The names of conditions in the description are those that a client sends.

@@ -28,6 +28,7 @@ mod refusals;
 #[cfg(all(feature = "cli", unix, any(feature = "postgres", feature = "redis")))]
 mod replicas;
 mod sessions;
+mod state;
 mod threads;
 mod tokens;
 #[cfg(feature = "remote")]

@@ -1,10 +1,11 @@
 //! Requests to stop a running call.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use treehold_core::json::Json;
 
 /// Who interrupts a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum InterruptSource {
     /// A person, or what acts for one. The call ends with a partial result.

@@ -31,6 +31,8 @@ pub struct TurnRequest {
     pub wait: Duration,
     /// The ticket of an earlier request, whose place it keeps.
     pub ticket: Option<String>,
+    /// Whether to refuse the turn, rather than to queue for it, if it is not free. Ignored with a ticket. Default false.
+    pub is_try: bool,
 }
 
 impl TurnRequest {
@@ -43,6 +45,13 @@ impl TurnRequest {
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Sets whether to refuse the turn, rather than to queue for it, if it is not free.
+    #[must_use]
+    pub fn with_try(mut self, is_try: bool) -> Self {
+        self.is_try = is_try;
         self
     }
 
@@ -95,7 +104,9 @@ impl TurnGate {
     /// Dropping the future gives the place up, also that of the ticket.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed ticket or an owner that is too long. Otherwise those of the store.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed ticket or an owner that is too long,
+    /// [`Unavailable`](ErrorKind::Unavailable) with [`TurnRefusal::Busy`](super::TurnRefusal::Busy) for a
+    /// [try](TurnRequest::is_try) while the turn is not free. Otherwise those of the store.
     pub async fn request(&self, key: &TurnKey, request: TurnRequest) -> Result<TurnAnswer> {
         if request.owner.len() > OWNER_BYTES_MAX {
             return Err(Error::invalid_argument(format!("the owner of a turn is over {OWNER_BYTES_MAX} bytes; shorten it")));
@@ -108,7 +119,15 @@ impl TurnGate {
             None => (None, new_party(request.owner)),
         };
         let (answer, answered) = oneshot::channel();
-        let asking = Asking { queue: self.0.queue(key), options: self.0.options.clone(), party, ticket, races: Attempts::new() };
+        let asking = Asking {
+            key: key.clone(),
+            queue: self.0.queue(key),
+            options: self.0.options.clone(),
+            party,
+            ticket,
+            races: Attempts::new(),
+            is_try: request.is_try,
+        };
         tokio::spawn(asking.run(Instant::now() + request.wait, answer));
         answered.await.unwrap_or_else(|_| Err(busy(key)))
     }
@@ -144,11 +163,13 @@ impl TurnGate {
 
 /// A request that is being answered. It runs as a task of its own, so that a caller that goes away never cuts a commit off.
 struct Asking {
+    key: TurnKey,
     queue: LeaseQueue,
     options: TurnOptions,
     party: Party,
     ticket: Option<String>,
     races: Attempts,
+    is_try: bool,
 }
 
 impl Asking {
@@ -170,6 +191,9 @@ impl Asking {
             && let Some(fence) = self.queue.take(None, None, &self.party).await?
         {
             return Ok(self.granted(fence));
+        }
+        if self.ticket.is_none() && self.is_try {
+            return Err(busy(&self.key));
         }
         let (mut watch, mut renew_at): (Option<Watch>, Instant) = (None, Instant::now());
         loop {

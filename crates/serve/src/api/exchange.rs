@@ -66,8 +66,17 @@ impl Asked {
         Ok(self.received.insert(received).bytes.clone())
     }
 
-    /// Parses the body as JSON.
+    /// Parses the body as JSON. An empty body is an empty object.
     pub(super) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T> {
+        self.parsed(Bytes::from_static(b"{}")).await
+    }
+
+    /// Parses the body as JSON, which must not be empty.
+    pub(super) async fn json_value<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T> {
+        self.parsed(Bytes::new()).await
+    }
+
+    async fn parsed<T: DeserializeOwned + Send + 'static>(&mut self, instead_of_empty: Bytes) -> Result<T> {
         if let Some(given) = self.head.headers.get(header::CONTENT_TYPE) {
             let essence = given.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
             if essence != "application/json" && !essence.ends_with("+json") {
@@ -75,7 +84,7 @@ impl Asked {
             }
         }
         let body = self.body().await?;
-        let body = if body.is_empty() { Bytes::from_static(b"{}") } else { body };
+        let body = if body.is_empty() { instead_of_empty } else { body };
         // A body of small elements costs many times more work to parse than its size suggests.
         let read = work::run(body.len() as u64, move |_| {
             work::check_json_values(&body)?;

@@ -201,7 +201,7 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
     }
     let content = asked.body().await?;
     let needed = Tags::of(&headers, &header::IF_MATCH, false)?;
-    let absent = Tags::of(&headers, &header::IF_NONE_MATCH, true)?;
+    let absent = Tags::<Version>::of(&headers, &header::IF_NONE_MATCH, true)?;
     let mode = match (&needed, &absent) {
         (Some(_), Some(_)) => {
             return Err(Error::invalid_argument("`If-Match` and `If-None-Match` exclude each other here; leave one out").into());

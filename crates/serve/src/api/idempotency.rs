@@ -339,8 +339,9 @@ impl Keyed {
         let Ok(body) = to_bytes(body, usize::MAX).await else {
             return problem::response(&Error::new(ErrorKind::Internal, "the answer was interrupted").with_unknown_effect());
         };
-        // A failed condition is an outcome to keep: the same request must not succeed later.
-        let is_decided = matches!(parts.status, StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED);
+        // A failed condition is an outcome to keep: the same request must not succeed later. One that asks to try again is none.
+        let is_conflict = matches!(parts.status, StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED);
+        let is_decided = is_conflict && !parts.headers.contains_key(header::RETRY_AFTER);
         let is_kept = !(parts.status.is_client_error() || parts.status.is_server_error()) || may_have_effect || is_decided;
         let mut settled = Ok(());
         for pause_ms in [0, 50, 500] {

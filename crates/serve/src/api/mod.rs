@@ -20,6 +20,7 @@ mod route;
 mod routes;
 mod sessions;
 mod spool;
+mod state;
 mod store;
 mod threads;
 mod traced;
@@ -48,6 +49,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_http::compression::{CompressionLayer, Predicate};
 use treehold_agent::workspace::Workspace;
+use treehold_agent_state::{AgentStates, SessionCompactor};
+use treehold_agent_state::call::TurnGate;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::shared::Shared;
 use treehold_core::shares::{Shares, User};
@@ -90,6 +93,12 @@ pub(super) struct Api {
     store: Arc<dyn Store>,
     /// The sessions of all users.
     sessions: Sessions,
+    /// The states of the agents of all users.
+    states: AgentStates,
+    /// The turns of their sessions.
+    turns: TurnGate,
+    /// What compacts a session for an operator.
+    compactor: Option<Arc<dyn SessionCompactor>>,
     limits: ApiLimits,
     rooms: Rooms,
     running: Arc<Semaphore>,
@@ -110,10 +119,13 @@ pub(super) struct Api {
 }
 
 impl Api {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a server, taken apart once")]
     pub(super) fn new(
         workspace: Workspace,
         store: Arc<dyn Store>,
         sessions: Sessions,
+        states: AgentStates,
+        compactor: Option<Arc<dyn SessionCompactor>>,
         limits: ApiLimits,
         metrics: Arc<Metrics>,
         large: Arc<LargeAnswers>,
@@ -129,6 +141,9 @@ impl Api {
             workspace,
             store,
             sessions,
+            turns: TurnGate::new(states.store().clone()),
+            states,
+            compactor,
             limits,
             rooms,
             running,
@@ -316,12 +331,17 @@ async fn one_of_many(State(api): State<Arc<Api>>, request: Request, next: Next) 
 
 /// The slots that a request occupies, for as long as any work is done for it.
 #[derive(Clone, Default)]
-struct Places(Vec<Arc<OwnedSemaphorePermit>>);
+struct Places(Vec<Arc<Mutex<Option<OwnedSemaphorePermit>>>>);
 
 impl Places {
+    /// Gives the slots back before the request ends, for one that waits without using anything of the server.
+    fn give_back(&self) {
+        self.0.iter().for_each(|place| drop(place.lock().take()));
+    }
+
     /// Runs a request that has a slot. Work that continues after the client disconnects keeps the slot by cloning the extension.
     async fn hold(place: OwnedSemaphorePermit, mut request: Request, next: Next) -> Response {
-        let place = Arc::new(place);
+        let place = Arc::new(Mutex::new(Some(place)));
         request.extensions_mut().get_or_insert_default::<Self>().0.push(place.clone());
         let response = next.run(request).await;
         drop(place);

@@ -1,9 +1,9 @@
 //! The API description ([OpenAPI 3.1](https://spec.openapis.org/oas/v3.1.1.html)), generated from the table of routes and the schemas of
 //! the types, and a self-contained page that shows it.
 
-use super::route::{Content, Route};
+use super::route::{Content, Route, pattern};
 use super::routes::routes;
-use crate::caller::is_of_sessions;
+use crate::caller::{is_of_sessions, is_of_states};
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -20,6 +20,9 @@ static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let tag = blake3::hash(&bytes).to_hex()[..32].to_owned();
     (bytes, tag)
 });
+
+/// The media type of Markdown.
+const MARKDOWN: &str = "text/markdown";
 
 /// The page as sent.
 static PAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(page()));
@@ -180,7 +183,7 @@ fn unlinked(text: &str) -> String {
 
 fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGenerator) -> Value {
     let mut parameters: Vec<Value> = Vec::new();
-    for segment in route.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')) {
+    for segment in pattern(route.path).0.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')) {
         let name = segment.trim_start_matches('*');
         let schema = match name {
             "path" => json!({"type": "string", "description": "path without the leading `/`; other `/` need no encoding"}),
@@ -191,16 +194,22 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     if let Some(query) = route.query {
         parameters.extend(in_query(query(asked).to_value()));
     }
-    let is_session = is_of_sessions(route.path);
-    if is_session {
+    let (is_session, is_state) = (is_of_sessions(route.path), is_of_states(route.path));
+    if is_state {
+        parameters.push(header(TENANT_HEADER, "tenant whose states to use; the caller's own by default"));
+    } else if is_session {
         parameters.push(header(TENANT_HEADER, "tenant whose sessions to use; the caller's own by default"));
         parameters.push(header(USER_HEADER, "user whose sessions to use; the caller's own by default"));
     } else if !route.path.contains("{thread}") {
         parameters.push(header(THREAD_HEADER, "thread to use"));
     }
+    if route.path.starts_with("/v1/admin/") {
+        parameters.push(header("X-Agentscope-Admin-Operator", "operator to record for the request"));
+        parameters.push(header("X-Agentscope-Admin-Token", "token of the caller, instead of `Authorization`"));
+    }
     let writes = !matches!(route.method.as_str(), "GET" | "HEAD");
     if writes {
-        if !is_session {
+        if !is_session && !is_state {
             parameters.push(header(ACTOR_HEADER, "author to record for the change"));
         }
         if route.changes.is_some() {
@@ -228,7 +237,7 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
         parameters.push(header("Range", "range of bytes to return, such as `bytes=0-99`"));
         parameters.push(header("If-None-Match", "ETag of the known content; the response is 304 if it is unchanged"));
     }
-    let is_tagged = matches!(route.id, "getSession" | "readMemo" | "readUserMemo" | "readToolResult" | "getItem");
+    let is_tagged = matches!(route.id, "getSession" | "readMemo" | "readUserMemo" | "readToolResult" | "getItem" | "getState");
     if is_tagged {
         parameters.push(header("If-None-Match", "ETag of the known version; the response is 304 if it is unchanged"));
     }
@@ -252,7 +261,10 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
             "description": "content of the file; the media type follows from its name",
             "content": {"application/octet-stream": bytes, "*/*": bytes}
         }),
-        Content::Text => json!({"description": route.summary, "content": {"text/plain": {"schema": {"type": "string"}}}}),
+        Content::Text => {
+            let media = if route.id == "adminExport" { MARKDOWN } else { "text/plain" };
+            json!({"description": route.summary, "content": {media: {"schema": {"type": "string"}}}})
+        }
         Content::Json(schema) => {
             let schema = as_object(schema(given).to_value());
             json!({"description": route.summary, "content": {"application/json": {"schema": schema}}})
@@ -266,7 +278,10 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
             })
         }
     };
-    if (is_file && route.method != "DELETE") || is_tagged || is_memo {
+    if route.id == "exportState" {
+        reply["content"][MARKDOWN] = json!({"schema": {"type": "string"}});
+    }
+    if (is_file && route.method != "DELETE") || is_tagged || is_memo || matches!(route.id, "putState" | "statState") {
         reply["headers"] = json!({"ETag": {"description": "version of the content", "schema": {"type": "string"}}});
     }
     if route.changes.is_some() {
@@ -291,6 +306,9 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     if route.id == "openSession" {
         responses.insert("200".to_owned(), reply.clone());
     }
+    if route.id == "acquireTurn" {
+        responses.insert("202".to_owned(), reply.clone());
+    }
     if route.method == "HEAD" {
         // A response to HEAD never has a body.
         responses.insert("default".to_owned(), json!({"description": "an error, described by the status"}));
@@ -309,6 +327,8 @@ fn group(path: &str) -> &'static str {
         Some("tools" | "memory" | "audit") => "tools",
         Some("events" | "timeline") => "events",
         Some("sessions" | "user-memo" | "inspector") => "sessions",
+        Some("admin") => "administration",
+        Some(state) if state == "state" || state.starts_with("turns:") => "states",
         _ => "files",
     }
 }

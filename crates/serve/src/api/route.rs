@@ -3,17 +3,19 @@
 use super::Api;
 use super::exchange::{Answer, Asked};
 use crate::caller::Caller;
-use crate::problem;
+use crate::problem::{self, Failed};
 use crate::rights::Access;
 use axum::Extension;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request, State};
 use axum::http::Method;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
+use futures::future::BoxFuture;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::sync::Arc;
-use treehold_core::error::Error;
+use treehold_core::error::{Error, ErrorKind};
+use treehold_core::wire::RequestFault;
 
 /// Generates a schema.
 pub(super) type Schemas = fn(&mut SchemaGenerator) -> Schema;
@@ -56,8 +58,11 @@ pub(super) struct Route {
     pub(super) if_match: bool,
     /// Whether its change depends on `If-None-Match: *`.
     pub(super) if_none_match: bool,
-    pub(super) handler: MethodRouter<Arc<Api>>,
+    pub(super) handler: Handler,
 }
+
+/// What answers a request.
+pub(super) type Handler = Arc<dyn Fn(Asked) -> BoxFuture<'static, Answer> + Send + Sync>;
 
 fn schema<T: JsonSchema>() -> Schemas {
     |generator| generator.subschema_for::<T>()
@@ -74,30 +79,7 @@ where
     F: Fn(Asked) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Answer> + Send + 'static,
 {
-    let filter = MethodFilter::try_from(method.clone()).expect("routes use standard methods only");
-    let handler = on(
-        filter,
-        move |State(api): State<Arc<Api>>,
-              Extension(caller): Extension<Caller>,
-              params: Result<RawPathParams, RawPathParamsRejection>,
-              request: Request| {
-            let handle = handle.clone();
-            async move {
-                let Ok(params) = params else {
-                    return problem::response(&Error::new(
-                        treehold_core::error::ErrorKind::InvalidPath,
-                        "the path is not UTF-8, percent-encoded",
-                    ));
-                };
-                let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-                match handle(Asked::new(api, caller, params, request)).await {
-                    Ok(response) => response,
-                    Err(failed) => failed.into_response(),
-                }
-                .into_response()
-            }
-        },
-    );
+    let handler: Handler = Arc::new(move |asked| Box::pin(handle(asked)));
     Route {
         method,
         path,
@@ -197,5 +179,82 @@ impl Route {
     pub(super) fn with_status(mut self, status: u16) -> Self {
         self.status = status;
         self
+    }
+}
+
+/// Splits the path of a route into the pattern that the router matches and the action after it: `/v1/state/{user}/{session}:export` is the
+/// action `export` of `/v1/state/{user}/{session}`.
+pub(super) fn pattern(path: &str) -> (&str, Option<&str>) {
+    match path.rsplit_once("}:") {
+        Some((before, action)) => (&path[..before.len() + 1], Some(action)),
+        None => (path, None),
+    }
+}
+
+/// The handlers of one method of one pattern.
+#[derive(Clone, Default)]
+pub(super) struct Choice {
+    /// The handler of the resource itself.
+    pub(super) plain: Option<Handler>,
+    /// Those of its actions.
+    pub(super) actions: Vec<(&'static str, Handler)>,
+    /// The actions of every method. A segment that ends with one of them names the action, whatever the method.
+    pub(super) known: Vec<&'static str>,
+}
+
+impl Choice {
+    /// Returns the handler for the last segment of a path, as it was sent, and the action that the segment names. The colon of an action is
+    /// literal; in an id it is encoded.
+    fn of(&self, raw_path: &str) -> Option<(&Handler, Option<&'static str>)> {
+        let segment = raw_path.rsplit('/').next().unwrap_or_default();
+        let named = segment.rsplit_once(':').and_then(|(_, last)| self.known.iter().find(|known| **known == last));
+        match named {
+            Some(named) => self.actions.iter().find(|(own, _)| own == named).map(|(own, handler)| (handler, Some(*own))),
+            None => self.plain.as_ref().map(|handler| (handler, None)),
+        }
+    }
+
+    /// Makes the method of a router.
+    pub(super) fn on(self, method: &Method) -> MethodRouter<Arc<Api>> {
+        let filter = MethodFilter::try_from(method.clone()).expect("routes use standard methods only");
+        let choice = Arc::new(self);
+        let handle = move |State(api): State<Arc<Api>>,
+                           Extension(caller): Extension<Caller>,
+                           params: Result<RawPathParams, RawPathParamsRejection>,
+                           request: Request| {
+            let choice = choice.clone();
+            async move { choice.answer(api, caller, params, request).await }
+        };
+        on(filter, handle)
+    }
+
+    async fn answer(
+        &self,
+        api: Arc<Api>,
+        caller: Caller,
+        params: Result<RawPathParams, RawPathParamsRejection>,
+        request: Request,
+    ) -> Response {
+        let Ok(params) = params else {
+            return problem::response(&Error::new(ErrorKind::InvalidPath, "the path is not UTF-8, percent-encoded"));
+        };
+        let mut params: Vec<(String, String)> = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let Some((handler, action)) = self.of(request.uri().path()) else {
+            let known: Vec<String> = self.actions.iter().map(|(action, _)| format!("`:{action}`")).collect();
+            let message = match known.is_empty() {
+                true => format!("`{}` is no action of this method here; `GET /openapi.json` lists the actions", request.method()),
+                false => format!("`{}` needs an action here, one of {}", request.method(), known.join(", ")),
+            };
+            return Failed::of_request(RequestFault::NoSuchRoute, message).into_response();
+        };
+        if let (Some(action), Some((_, last))) = (action, params.last_mut()) {
+            // What follows the last literal colon is not encoded, so it has the same length in both forms.
+            last.truncate(last.len().saturating_sub(action.len() + 1));
+        }
+        match handler(Asked::new(api, caller, params, request)).await {
+            Ok(response) => response,
+            Err(failed) => failed.into_response(),
+        }
+        .into_response()
     }
 }

@@ -1,7 +1,7 @@
 //! The table of routes: the handler and description of each method and path.
 
-use super::route::{Route, route};
-use super::{Api, apply, dataplane, events, fs, query, sessions, store, threads};
+use super::route::{Choice, Route, pattern, route};
+use super::{Api, apply, dataplane, events, fs, query, sessions, state, store, threads};
 use crate::rights::Access;
 use axum::Router;
 use axum::http::{HeaderMap, HeaderName, Method, header};
@@ -23,6 +23,7 @@ pub(super) fn routes() -> Vec<Route> {
     let mut routes = of_trees();
     routes.extend(sessions::routes());
     routes.extend(dataplane::routes());
+    routes.extend(state::routes());
     routes
 }
 
@@ -137,11 +138,11 @@ fn traits(method: &Method, path: &str) -> Option<Traits> {
             if let Some(root) = route.path.strip_suffix("/{*path}") {
                 known.insert((route.method.clone(), root.to_owned()), traits);
             }
-            known.insert((route.method, route.path.to_owned()), traits);
+            known.insert((route.method, pattern(route.path).0.to_owned()), traits);
         }
         known
     });
-    TRAITS.get(&(method.clone(), path.trim_end_matches('/').to_owned())).copied()
+    TRAITS.get(&(method.clone(), pattern(path).0.trim_end_matches('/').to_owned())).copied()
 }
 
 /// Returns the minimum access that the changes of a route need, by its method and path template, or `None` if it only reads.
@@ -175,15 +176,45 @@ pub(super) fn unchecked_condition(method: &Method, path: &str, headers: &HeaderM
 /// Builds the router from the table.
 pub(super) fn router() -> Router<Arc<Api>> {
     let mut router = Router::new();
-    for route in routes() {
-        if let Some(root) = route.path.strip_suffix("/{*path}") {
+    for ((path, method), choice) in choices() {
+        let handler = choice.on(&method);
+        if let Some(root) = path.strip_suffix("/{*path}") {
             // A wildcard does not match an empty path, but the root of the tree is also a path.
             let slash = format!("{root}/");
-            router = router.route(root, route.handler.clone()).route(&slash, route.handler.clone());
+            router = router.route(root, handler.clone()).route(&slash, handler.clone());
         }
-        router = router.route(route.path, route.handler);
+        router = router.route(path, handler);
     }
     router
+}
+
+/// Returns the handlers by pattern and method, in the order of the table.
+fn choices() -> Vec<((&'static str, Method), Choice)> {
+    let mut choices: Vec<((&'static str, Method), Choice)> = Vec::new();
+    for route in routes() {
+        let (path, action) = pattern(route.path);
+        let key = (path, route.method);
+        let at = match choices.iter().position(|(known, _)| *known == key) {
+            Some(at) => at,
+            None => {
+                choices.push((key, Choice::default()));
+                choices.len() - 1
+            }
+        };
+        match action {
+            Some(action) => choices[at].1.actions.push((action, route.handler)),
+            None => {
+                let taken = choices[at].1.plain.replace(route.handler);
+                assert!(taken.is_none(), "{path} has two handlers for a method");
+            }
+        }
+    }
+    for at in 0..choices.len() {
+        let path = choices[at].0.0;
+        let of_path = choices.iter().filter(|((other, _), _)| *other == path);
+        choices[at].1.known = of_path.flat_map(|(_, choice)| choice.actions.iter().map(|(action, _)| *action)).collect();
+    }
+    choices
 }
 
 #[cfg(test)]
@@ -224,6 +255,7 @@ mod tests {
             "stat",
             "statBy",
             "statFile",
+            "statState",
         ];
         let streamed = ["followEvents", "followSession", "readFile", "readThreadFile"];
         let in_handler = ["searchItems"];
@@ -248,6 +280,19 @@ mod tests {
         let _ = router();
     }
 
+    /// The layers before a handler know the pattern that the router matched, not the action.
+    #[test]
+    fn actions_of_one_pattern_have_the_same_traits() {
+        for route in routes() {
+            let found = traits(&route.method, route.path).expect("it is in the table");
+            let of_table = (found.changes, found.uploads, found.keyed, found.large, found.if_match, found.if_none_match);
+            let own = (route.changes, route.uploads, route.keyed, route.large, route.if_match, route.if_none_match);
+            assert_eq!(of_table, own, "{}", route.id);
+        }
+        assert_eq!(pattern("/v1/state/{user}/{session}:export"), ("/v1/state/{user}/{session}", Some("export")));
+        assert_eq!(pattern("/v1/turns:acquire"), ("/v1/turns:acquire", None));
+    }
+
     /// Rules and quotas apply to paths, so no request may write rows directly. `store import` and similar commands are for the operator.
     #[test]
     fn requests_reach_rows_only_as_items_of_their_user() {
@@ -256,7 +301,8 @@ mod tests {
             let is_row = route.path.starts_with("/v1/store/");
             assert_eq!(is_row, of_rows.contains(&route.id), "{}", route.id);
             // The sessions of a user are exported and imported as files, and only below that user.
-            let is_session = route.path.starts_with("/v1/sessions/{session}/");
+            let of_user = ["/v1/sessions/{session}/", "/v1/state/{user}/{session}:", "/v1/admin/sessions/{session}:"];
+            let is_session = of_user.iter().any(|pattern| route.path.starts_with(pattern));
             assert!(is_session || !["import", "export", "rows"].iter().any(|word| route.path.contains(word)), "{}", route.path);
         }
         let items = treehold_store::Namespace::new(store::ITEMS_NAMESPACE.into_iter().chain(["t", "u", "memories"])).expect("a namespace");

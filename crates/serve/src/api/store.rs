@@ -291,7 +291,7 @@ fn absent(query: &ItemQuery) -> Failed {
 /// Returns the condition in the headers of a request.
 fn condition(asked: &Asked) -> Result<Option<Condition>> {
     let headers = &asked.head.headers;
-    match (Tags::of(headers, &header::IF_MATCH, false)?, Tags::of(headers, &header::IF_NONE_MATCH, true)?) {
+    match (Tags::of(headers, &header::IF_MATCH, false)?, Tags::<Version>::of(headers, &header::IF_NONE_MATCH, true)?) {
         (None, None) => Ok(None),
         (Some(Tags::Any), None) => Ok(Some(Condition::Exists)),
         (Some(Tags::Versions(versions)), None) => match versions.as_slice() {

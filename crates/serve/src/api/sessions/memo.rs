@@ -175,7 +175,7 @@ fn sent(asked: &Asked, file: MemoFile) -> Answer {
 /// Returns the condition in the headers of a write. `present` reads the file, if its version decides.
 async fn mode(asked: &Asked, present: impl AsyncFnOnce() -> Result<Option<MemoFile>>) -> std::result::Result<WriteMode, Failed> {
     let headers = &asked.head.headers;
-    match (Tags::of(headers, &header::IF_MATCH, false)?, Tags::of(headers, &header::IF_NONE_MATCH, true)?) {
+    match (Tags::of(headers, &header::IF_MATCH, false)?, Tags::<Version>::of(headers, &header::IF_NONE_MATCH, true)?) {
         (None, None) => Ok(WriteMode::Overwrite),
         (None, Some(Tags::Any)) => Ok(WriteMode::CreateNew),
         (Some(Tags::Versions(versions)), None) if versions.len() <= 1 => {

@@ -1,0 +1,113 @@
+//! The states of agents: `state`.
+
+use super::Home;
+use serde_json::{Value, json};
+
+const STATE: &str = "{\n  \"summary\" : \"tea\", \"context\":[ {\"role\":\"USER\",\"content\":\"Hello\\u001b[31m\\n# forged\",\"x\":1.0} ]\n}";
+
+fn put(home: &Home, args: &[&str], state: &str) {
+    home.with_stdin(&[&["state", "put"], args].concat(), state.as_bytes()).success();
+}
+
+#[test]
+fn state_is_saved_listed_printed_and_removed() {
+    let home = Home::new();
+    home.run(&["state", "ls"], 1);
+    put(&home, &["s"], STATE);
+    home.ok(&["state", "put", "s", "mood", "\"good\""]);
+    home.ok(&["state", "put", "s", "notes", "[1.0, {\"a\":  2}]", "--list"]);
+    home.ok(&["state", "put", "other", "k", "1"]);
+    assert_eq!(home.ok(&["state", "ls"]), "other\ns\n");
+    assert_eq!(home.json(&["state", "ls", "--json"]), json!(["other", "s"]));
+    assert_eq!(home.ok(&["state", "get", "s"]), format!("{STATE}\n"), "it is printed as it was saved");
+    assert_eq!(home.ok(&["state", "get", "s", "notes", "--list"]), "[1.0,{\"a\":  2}]\n");
+    assert_eq!(home.json(&["state", "get", "s", "mood", "--json"]), json!({"key": "mood", "version": 1, "value": "good"}));
+    assert_eq!(home.ok(&["state", "show", "s"]), "       1  single  agent_state\n       1  single  mood\n       1  list    notes\n");
+    let keys = home.json(&["state", "show", "s", "--json"]);
+    assert_eq!(keys[2], json!({"key": "notes", "form": "list", "version": 1}));
+    // Each agent and user has states of its own, and so has the anonymous user.
+    for args in [&["--agent", "helper"][..], &["--user", "ada"], &["--tenant", "acme"]] {
+        home.error(&[args, &["state", "get", "s"]].concat(), 3);
+    }
+    home.error(&["state", "get", "s", "--anonymous"], 3);
+    home.ok(&["state", "put", "s", "k", "\"anonymous\"", "--anonymous"]);
+    home.ok(&["--user", "ada", "state", "put", "s", "k", "\"of ada\""]);
+    assert_eq!(home.ok(&["state", "get", "s", "k", "--anonymous"]), "\"anonymous\"\n");
+    assert_eq!(home.json(&["state", "ls", "--users", "--json"]), json!([null, "ada", "default"]));
+    assert_eq!(home.ok(&["state", "ls", "--users"]), "\nada\ndefault\n");
+    for args in [&["get", "none"][..], &["get", "s", "none"], &["show", "none"], &["export", "none"], &["rm", "none"]] {
+        let said = home.error(&[&["state"], args].concat(), 3);
+        assert!(said.contains("`treehold state "), "{args:?} names what to do: {said}");
+    }
+    home.error(&["state", "rm", "s", "none"], 3);
+    home.ok(&["state", "rm", "s", "--key", "mood"]);
+    assert_eq!(home.json(&["state", "show", "s", "--json"]).as_array().unwrap().len(), 2);
+    assert_eq!(home.json(&["state", "rm", "s", "none", "--force", "--json"]), json!(["s"]));
+    assert_eq!(home.ok(&["state", "ls"]), "other\n");
+    assert_eq!(home.ok(&["state", "get", "s", "k", "--anonymous"]), "\"anonymous\"\n");
+}
+
+#[test]
+fn save_that_expects_another_version_changes_nothing() {
+    let home = Home::new();
+    let put = |value: &str, version: &str| home.command(&["state", "put", "s", "k", value, "--if-version", version]).output().unwrap();
+    assert!(put("1", "0").status.success());
+    for version in ["0", "2"] {
+        let output = put("2", version);
+        assert_eq!(output.status.code(), Some(4), "{version}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("version 1 is stored") && said.contains("load it again"), "{said}");
+    }
+    assert!(put("2", "1").status.success());
+    assert_eq!(home.json(&["state", "get", "s", "k", "--json"]), json!({"key": "k", "version": 2, "value": 2}));
+    for wrong in [&["x"][..], &["{}", "--list"], &[""], &["1", "--if-version", "x"]] {
+        home.error(&[&["state", "put", "s", "k"], wrong].concat(), 2);
+    }
+    home.error(&["state", "put", "..", "k", "1"], 2);
+    assert_eq!(home.ok(&["state", "get", "s", "k"]), "2\n");
+}
+
+#[test]
+fn session_is_exported_as_json_or_markdown() {
+    let home = Home::new();
+    put(&home, &["s"], STATE);
+    home.ok(&["state", "put", "s", "notes", "[1]", "--list"]);
+    let export: Value = serde_json::from_str(&home.ok(&["state", "export", "s"])).unwrap();
+    assert_eq!((&export["session"], &export["user"], &export["agent"]), (&json!("s"), &json!("default"), &json!("default")));
+    assert_eq!(export["entries"][1], json!({"key": "notes", "form": "list", "version": 1, "value": [1]}));
+    let markdown = home.ok(&["state", "export", "s", "--markdown"]);
+    assert!(markdown.starts_with("# Session s\n\n## Summary\n\n> tea\n") && markdown.contains("\n> # forged\n"), "{markdown}");
+    home.ok(&["state", "put", "odd", "agent_state", "7"]);
+    home.error(&["state", "export", "odd", "--markdown"], 6);
+}
+
+#[test]
+fn sessions_continue_after_a_cursor() {
+    let home = Home::new();
+    for id in ["a", "b/c", "d e", "é"] {
+        home.ok(&["state", "put", id, "k", "1"]);
+    }
+    let (mut found, mut after): (Vec<String>, Option<String>) = (Vec::new(), None);
+    loop {
+        let mut args = vec!["state", "ls", "--limit", "1", "--json"];
+        args.extend(after.iter().flat_map(|after| ["--after", after]));
+        let output = home.command(&args).output().unwrap();
+        let page: Value = serde_json::from_slice(&output.stdout).unwrap();
+        found.extend(page.as_array().unwrap().iter().map(|session| session.as_str().unwrap().to_owned()));
+        let notice = String::from_utf8_lossy(&output.stderr).into_owned();
+        match notice.split_once("--after '") {
+            Some((_, rest)) => after = Some(rest.split('\'').next().unwrap().to_owned()),
+            None => break,
+        }
+    }
+    assert_eq!(found, ["a", "b/c", "d e", "é"]);
+}
+
+#[test]
+fn interrupt_says_whether_it_hit_a_running_call() {
+    let home = Home::new();
+    home.run(&["state", "interrupt", "s"], 1);
+    let printed = home.command(&["state", "interrupt", "s", "--message", "stop", "--json"]).output().unwrap();
+    assert_eq!(printed.status.code(), Some(1));
+    assert_eq!(serde_json::from_slice::<Value>(&printed.stdout).unwrap(), json!({"hit": false}));
+}
