@@ -5,6 +5,7 @@
 #![cfg(any(all(feature = "filesystem", unix), feature = "mysql", feature = "redis"))]
 #![allow(missing_docs, clippy::unwrap_used)]
 
+#[allow(dead_code, reason = "the layouts run the cases of the contract only")]
 #[macro_use]
 mod cases;
 
@@ -12,8 +13,16 @@ mod cases;
 mod support;
 
 #[cfg(all(feature = "filesystem", unix))]
+#[path = "layouts/copy.rs"]
+mod copy;
+
+#[cfg(all(feature = "filesystem", unix))]
 #[path = "layouts/file.rs"]
 mod file;
+
+#[cfg(feature = "mysql")]
+#[path = "layouts/mysql.rs"]
+mod mysql;
 
 #[cfg(feature = "redis")]
 #[path = "layouts/redis.rs"]

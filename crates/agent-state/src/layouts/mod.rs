@@ -4,9 +4,10 @@
 //! writes values in the bytes that AgentScope would write:
 //!
 //! - [`JsonFileStates`]: a directory of JSON files;
-//! - [`RedisStates`]: keys of a Redis server or cluster, with AgentScope's version counters.
+//! - [`RedisStates`]: keys of a Redis server or cluster, with AgentScope's version counters;
+//! - [`MysqlStates`]: a table of MySQL or MariaDB.
 //!
-//! [`open`] opens a layout by its URL.
+//! [`copy_states`] copies between any two stores, and [`open`] opens a layout by its URL.
 //!
 //! # What a layout cannot hold
 //!
@@ -17,24 +18,30 @@
 //! | --- | --- |
 //! | all | the user `__anon__`, users and sessions of white space only |
 //! | files | ids that are the encoded form of another id; keys with `/`; names over 255 bytes |
+//! | MySQL | users with `:`; keys that end with `:_hash`; ids that differ from a stored one only in case, accents or trailing spaces |
 //! | Redis | users with `/`; keys with `:`; the keys `list`, `ver`, `_keys` and `_hash` |
 //!
 //! No layout can check a [fence](crate::SaveOptions::fence). Lists have no versions: [`Any`](crate::Expected::Any) is all that
 //! [`save_list`](crate::AgentStateStore::save_list) accepts where single values have versions.
 
+mod copy;
 #[cfg(all(feature = "filesystem", unix))]
 mod file;
 #[cfg(any(all(feature = "filesystem", unix), feature = "mysql", feature = "redis"))]
 mod list_hash;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(all(feature = "filesystem", unix), feature = "mysql", feature = "redis"))]
 mod shared;
-#[cfg(any(all(feature = "filesystem", unix), feature = "mysql", feature = "redis"))]
 mod text;
 
+pub use copy::{CopyOptions, CopyPosition, CopyProblem, CopyProgress, CopyReport, Existing, copy_states};
 #[cfg(all(feature = "filesystem", unix))]
 pub use file::{JsonFileStates, JsonFileStatesOptions};
+#[cfg(feature = "mysql")]
+pub use mysql::{MysqlStates, MysqlStatesOptions};
 #[cfg(feature = "redis")]
 pub use redis::{RedisStates, RedisStatesOptions};
 
@@ -59,6 +66,7 @@ const SCHEMES: [&str; 7] = ["files", "redis", "rediss", "redis+cluster", "rediss
 /// - `files:DIRECTORY`: JSON files, such as `files:/home/ada/.agentscope/state/assistant`. The directory is created if it is missing.
 /// - `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE][?prefix=PREFIX]`, `rediss://` with TLS, `redis+cluster://HOST,HOST…` and
 ///   `rediss+cluster://` for clusters. The default prefix is `agentscope:session:`.
+/// - `mysql://USER@HOST/DATABASE[?table=TABLE&create=true]`, also `mariadb://`. The default table is `agentscope_sessions`.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for another URL; the message never contains the URL, which may hold a password.
@@ -70,6 +78,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn AgentStateStore>> {
         "files" => Ok(Arc::new(JsonFileStates::open(url.trim_start_matches("files:")).await?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+cluster" | "rediss+cluster" => Ok(Arc::new(RedisStates::open(url).await?)),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => Ok(Arc::new(MysqlStates::open(url).await?)),
         known if SCHEMES.contains(&known) => {
             Err(Error::unsupported(format!("this build cannot open `{known}:`; build it with the feature of that engine")))
         }
