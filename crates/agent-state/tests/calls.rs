@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod turns {
+    // The tests of the gate use the rest.
+    #[allow(dead_code)]
     pub(crate) mod support;
 }
 

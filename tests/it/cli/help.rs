@@ -38,7 +38,7 @@ fn help_of_every_command_matches_snapshot() {
     for command in ["ls", "show", "messages", "turns", "compact", "export", "import", "rm"] {
         insta::assert_snapshot!(format!("help_session_{command}"), local_part(&home.ok(&["session", command, "--help"])));
     }
-    for command in ["ls", "show", "get", "put", "export", "interrupt", "rm"] {
+    for command in ["ls", "show", "get", "put", "copy", "export", "interrupt", "rm"] {
         insta::assert_snapshot!(format!("help_state_{command}"), local_part(&home.ok(&["state", command, "--help"])));
     }
     for command in ["diff", "apply", "discard"] {

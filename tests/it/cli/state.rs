@@ -111,3 +111,27 @@ fn interrupt_says_whether_it_hit_a_running_call() {
     assert_eq!(printed.status.code(), Some(1));
     assert_eq!(serde_json::from_slice::<Value>(&printed.stdout).unwrap(), json!({"hit": false}));
 }
+
+#[test]
+fn states_are_copied_to_the_files_of_agentscope_and_back() {
+    let home = Home::new();
+    put(&home, &["s"], STATE);
+    home.ok(&["state", "put", "s", "notes", "[1, 2]", "--list"]);
+    let dry = home.json(&["state", "copy", "store", "files:moved", "--dry-run", "--json"]);
+    assert_eq!((&dry["dry_run"], &dry["sessions"], &dry["copied"]), (&json!(true), &json!(1), &json!(2)));
+    let copied = home.json(&["state", "copy", "store", "files:moved", "--json"]);
+    assert_eq!((&copied["copied"], &copied["unchanged"], &copied["problems"]), (&json!(2), &json!(0), &json!([])));
+    let again = home.json(&["state", "copy", "store", "files:moved", "--json"]);
+    assert_eq!((&again["copied"], &again["unchanged"]), (&json!(0), &json!(2)), "a copy can be repeated");
+    home.ok(&["--agent", "second", "state", "copy", "files:moved", "store"]);
+    let value = |agent: &str| home.json(&["--agent", agent, "state", "get", "s", "--json"])["value"].clone();
+    assert_eq!(value("second"), value("default"));
+    assert_eq!(home.ok(&["--agent", "second", "state", "get", "s", "notes", "--list"]), "[1,2]\n");
+    // A value of the target that is no earlier state of the source's stays.
+    home.ok(&["--agent", "second", "state", "put", "s", "agent_state", r#"{"context": [{"role": "USER", "content": "own"}]}"#]);
+    home.run(&["--agent", "second", "state", "copy", "files:moved", "store"], 4);
+    assert_ne!(value("second"), value("default"));
+    home.ok(&["--agent", "second", "state", "copy", "files:moved", "store", "--replace"]);
+    assert_eq!(value("second"), value("default"));
+    home.error(&["state", "copy", "nowhere:x", "store"], 2);
+}

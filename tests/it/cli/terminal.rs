@@ -168,6 +168,8 @@ const SHOWING: &[&[&str]] = &[
     &["state", "get", SESSION, "none\u{1b}[31m"],
     &["state", "put", "s\u{1b}", "k", "1"],
     &["state", "put", SESSION, "k\u{1b}[31m", "x\u{1b}[31m"],
+    &["state", "copy", "store", "files:copied\u{1b}[31m"],
+    &["state", "copy", "files:none\u{1b}[31m", "store"],
     &["state", "export", SESSION],
     &["state", "export", SESSION, "--markdown"],
     &["state", "interrupt", SESSION, "--message", "x\u{1b}[31m"],

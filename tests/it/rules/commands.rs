@@ -171,6 +171,7 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
         "state ls" | "state show" | "state get" | "state put" | "state export" | "state interrupt" | "state rm" => {
             Err("works on the states of the user in a store, not on paths")
         }
+        "state copy" => Err("works on the states of the user in a store and on a layout of the host, not on paths of the tree"),
         "token create" | "token ls" | "token revoke" => Err("works on the tokens of a store, for whoever has the store"),
         "config show" | "config check" | "config init" | "config trust" => Err("works on the configuration file"),
         "doctor" | "completions" | "man" => Err("is about the program"),

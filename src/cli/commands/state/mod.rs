@@ -1,8 +1,10 @@
 //! `state`: the states of stateless agents. The longer commands are in files of their own.
 
+mod copy;
 mod export;
 mod put;
 
+use self::copy::Copy;
 use self::export::Export;
 use self::put::Put;
 use crate::agent_state::call::{Interrupt as StopRequest, TurnGate, TurnKey};
@@ -29,6 +31,7 @@ pub(crate) enum State {
     Show(Show),
     Get(Get),
     Put(Put),
+    Copy(Copy),
     Export(Export),
     Interrupt(Interrupt),
     Rm(Rm),
@@ -170,6 +173,7 @@ impl State {
             Self::Show(show) => show.run(context).await,
             Self::Get(get) => get.run(context).await,
             Self::Put(put) => put.run(context).await,
+            Self::Copy(copy) => copy.run(context).await,
             Self::Export(export) => export.run(context).await,
             Self::Interrupt(interrupt) => interrupt.run(context).await,
             Self::Rm(rm) => rm.run(context).await,
