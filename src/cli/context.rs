@@ -1,5 +1,6 @@
 //! What a command runs with: flags, output, stores and workspace, each opened on first use.
 
+use crate::agent_state::AgentStates;
 use crate::checkpoint::{At, Checkpoint, with_checkpoint};
 use crate::cli::args::{Command, Global, When};
 use crate::cli::commands;
@@ -12,7 +13,6 @@ use crate::config::{Config, ConfigBase, Registry, RouteType, Stores, Trust, Trus
 use crate::scope::ScopeField;
 use crate::session::{Done, Target, Threads};
 use crate::sessions::Sessions;
-use crate::agent_state::AgentStates;
 use crate::{Backend, Error, ErrorKind, Scope, Session, Workspace};
 use etcetera::BaseStrategy;
 use futures::future::BoxFuture;

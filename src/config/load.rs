@@ -1,7 +1,9 @@
 //! Reading configurations: the text, where it came from, and the defaults.
 
-use super::{AgentStateConfig, Config, ConfigFault, DEFAULT_STORE, EventsConfig, LayersConfig, MemoryConfig, ProtectedConfig, Registry, RouteConfig, ScopeConfig,
-    ServeConfig, SessionsConfig, StoreConfig, ThreadsConfig, check, fault,};
+use super::{
+    AgentStateConfig, Config, ConfigFault, DEFAULT_STORE, EventsConfig, LayersConfig, MemoryConfig, ProtectedConfig, Registry, RouteConfig,
+    ScopeConfig, ServeConfig, SessionsConfig, StoreConfig, ThreadsConfig, check, fault,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use treehold_core::error::{Error, Result};

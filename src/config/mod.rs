@@ -37,6 +37,7 @@ mod settings;
 mod stores;
 mod trust;
 
+pub use agent_state::AgentStateConfig;
 pub use custom_layer::{CustomLayerConfig, LayerSettings};
 pub use fault::ConfigFault;
 pub use layers::{LayersConfig, PermissionConfig, PermissionEffect};
@@ -49,7 +50,6 @@ pub use route_index::RouteIndex;
 pub use routes::{OverlayConfig, QuotaConfig, RouteConfig, RouteSync, RouteType};
 pub use sections::{EventsConfig, MemoryConfig, PeerConfig, ScopeConfig, StoreConfig, ThreadsConfig};
 pub use serve::ServeConfig;
-pub use agent_state::AgentStateConfig;
 pub use sessions::SessionsConfig;
 pub use settings::{Origin, Setting};
 pub use stores::Stores;

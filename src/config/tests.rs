@@ -114,10 +114,7 @@ fn fault_names_line_column_and_intended_key() {
             "[agent_state]\nexpire_after = \"soon\"",
             "treehold.toml:2:16: `soon` is not an age; write it as `30d` or `12h`, or write `never`",
         ),
-        (
-            "[agent_state]\nforget_after = \"0d\"",
-            "treehold.toml:2:16: `0d` is not an age; write it as `30d` or `12h`, or write `never`",
-        ),
+        ("[agent_state]\nforget_after = \"0d\"", "treehold.toml:2:16: `0d` is not an age; write it as `30d` or `12h`, or write `never`"),
         (
             "[agent_state.expire_prefix_after]\nguest = \"1x\"",
             "treehold.toml:2:9: `1x` is not an age; write it as `30d` or `12h`, or write `never`",

@@ -107,7 +107,10 @@ impl History {
                 }
                 assert_eq!(record.end, Some(End::Killed), "call {next} was acknowledged and is lost: {record:?}");
             };
-            let length = context[at + 1..].iter().position(|message| message.text().parse::<usize>().is_ok()).map_or(context.len() - at, |next| next + 1);
+            let length = context[at + 1..]
+                .iter()
+                .position(|message| message.text().parse::<usize>().is_ok())
+                .map_or(context.len() - at, |next| next + 1);
             let last = context[at + length - 1].text();
             let is_complete = last == format!("re: {number} {}", record.token.unwrap()) && length == 4;
             let is_interrupted = last.starts_with("You interrupted me");

@@ -106,7 +106,9 @@ pub(crate) async fn serve() {
             }
             ["interrupt", session] => {
                 let slot = slot(session.parse().unwrap());
-                calls.spawn(async move { say(&format!("interrupt {}", agent.interrupt(&slot, Interrupt::user()).await.is_ok_and(|hit| hit))) });
+                calls.spawn(
+                    async move { say(&format!("interrupt {}", agent.interrupt(&slot, Interrupt::user()).await.is_ok_and(|hit| hit))) },
+                );
             }
             _ => panic!("unknown command: {line}"),
         }

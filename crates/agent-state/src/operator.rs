@@ -81,8 +81,12 @@ pub async fn compact_session(
     let absent = || Error::new(ErrorKind::NotFound, format!("the {slot} has no `{AGENT_STATE_KEY}` to compact"));
     let found = states.get(slot, AGENT_STATE_KEY).await?.ok_or_else(absent)?;
     let (messages_before, summary_chars_before) = conversation_size(&found.value)?;
-    let unchanged =
-        CompactionCounts { messages_before, messages_after: messages_before, summary_chars_before, summary_chars_after: summary_chars_before };
+    let unchanged = CompactionCounts {
+        messages_before,
+        messages_after: messages_before,
+        summary_chars_before,
+        summary_chars_after: summary_chars_before,
+    };
     let Some(compacted) = compactor.compact(&found.value, how).await? else { return Ok(unchanged) };
     let (messages_after, summary_chars_after) = conversation_size(&compacted)?;
     remember(states, slot, fence).await?;

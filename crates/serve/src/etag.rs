@@ -5,8 +5,8 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
-use treehold_core::error::{Error, Result};
 use treehold_agent_state::StateVersion;
+use treehold_core::error::{Error, Result};
 use treehold_core::ops::Version;
 
 /// A version that tags can name.

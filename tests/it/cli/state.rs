@@ -3,7 +3,8 @@
 use super::Home;
 use serde_json::{Value, json};
 
-const STATE: &str = "{\n  \"summary\" : \"tea\", \"context\":[ {\"role\":\"USER\",\"content\":\"Hello\\u001b[31m\\n# forged\",\"x\":1.0} ]\n}";
+const STATE: &str =
+    "{\n  \"summary\" : \"tea\", \"context\":[ {\"role\":\"USER\",\"content\":\"Hello\\u001b[31m\\n# forged\",\"x\":1.0} ]\n}";
 
 fn put(home: &Home, args: &[&str], state: &str) {
     home.with_stdin(&[&["state", "put"], args].concat(), state.as_bytes()).success();

@@ -104,7 +104,9 @@ pub(super) fn send(served: &Served, token: &str, method: &str, path: &str, body:
 
 /// Returns whether a route is about the sessions of agent hosts or the states of agents.
 fn is_of_sessions(pattern: &str) -> bool {
-    ["/v1/sessions", "/v1/user-memo", "/v1/inspector", "/v1/state", "/v1/turns:", "/v1/admin/"].iter().any(|route| pattern.starts_with(route))
+    ["/v1/sessions", "/v1/user-memo", "/v1/inspector", "/v1/state", "/v1/turns:", "/v1/admin/"]
+        .iter()
+        .any(|route| pattern.starts_with(route))
 }
 
 /// Returns the requests by which a route accesses hidden and protected paths: path beneath the pattern, query and body; or the reason why

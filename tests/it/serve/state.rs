@@ -8,9 +8,9 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
-use treehold::serve::{Access, ActsFor, Rights};
 use treehold::agent_state::undo::remember;
 use treehold::agent_state::{AgentStates, Json, OperatorCompaction, SessionCompactor, StateSlot};
+use treehold::serve::{Access, ActsFor, Rights};
 use treehold::{AuditLog, Scope, VfsPathBuf};
 
 /// A caller with a token.
@@ -427,7 +427,8 @@ fn waiting(caller: &Caller<'_>) -> TcpStream {
     let mut stream = TcpStream::connect(caller.served.base.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let token = &caller.token;
-    let head = format!("POST /v1/turns:acquire HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\ncontent-type: application/json");
+    let head =
+        format!("POST /v1/turns:acquire HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\ncontent-type: application/json");
     write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
     stream
 }
@@ -722,9 +723,7 @@ fn operator_compacts_a_session_and_undoes_it() {
     let compact = |body: Value| ada.send("POST", "/v1/admin/sessions/s:compact", &body);
     assert_eq!(compact(Value::Null).code(), "not_found");
     fill(&ada, "ada", "s");
-    let done = |after: usize, summary: usize| {
-        json!({"sessionId": "s", "messagesBefore": 2, "messagesAfter": after, "summaryLengthBefore": 14, "summaryLengthAfter": summary})
-    };
+    let done = |after: usize, summary: usize| json!({"sessionId": "s", "messagesBefore": 2, "messagesAfter": after, "summaryLengthBefore": 14, "summaryLengthAfter": summary});
     assert_eq!(compact(json!({"keepLastMessages": 2})).json(), done(2, 14), "there is nothing to do");
     assert_eq!(compact(json!({"keepLastMessages": 1, "replaceSummary": true})).json(), done(1, 10));
     assert_eq!(ada.get("/v1/state/ada/s/agent_state")["summary"], "1 messages");
@@ -763,9 +762,7 @@ fn administration_shows_a_session_and_records_its_operator() {
     let next = link.trim_start_matches('<').split('>').next().unwrap().to_owned();
     let rest = by_header("GET", &next, &[]);
     assert_eq!((rest.header("link"), rest.json()), (None, json!(["s"])));
-    let message = |id: &str, role: &str, name: &str, timestamp: Value, text: &str| {
-        json!({"id": id, "role": role, "name": name, "timestamp": timestamp, "text": text})
-    };
+    let message = |id: &str, role: &str, name: &str, timestamp: Value, text: &str| json!({"id": id, "role": role, "name": name, "timestamp": timestamp, "text": text});
     let messages = json!([
         message("m1", "USER", "ada", json!("2026-01-02 03:04:05.678"), "secret question"),
         message("m2", "ASSISTANT", "helper", Value::Null, "secret answer"),

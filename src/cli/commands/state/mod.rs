@@ -327,7 +327,12 @@ impl Rm {
         let mut present = Vec::new();
         for slot in &slots {
             let exists = match &self.key {
-                Some(key) => owned.states.keys(slot).await?.iter().any(|known| matches!(known, StateKey::Single(own) | StateKey::List(own) if own == key)),
+                Some(key) => owned
+                    .states
+                    .keys(slot)
+                    .await?
+                    .iter()
+                    .any(|known| matches!(known, StateKey::Single(own) | StateKey::List(own) if own == key)),
                 None => owned.states.exists(slot).await?,
             };
             match (exists, &self.key) {

@@ -289,9 +289,7 @@ impl Asked {
     async fn turn(&self, at: &At) -> Result<Option<OperatorTurn>> {
         let key = at.turn()?;
         match self.api.turns.request(&key, TurnRequest::new("an operator").with_try(true)).await {
-            Ok(TurnAnswer::Granted(grant)) => {
-                Ok(Some(OperatorTurn { fence: TurnGate::fence(&key, grant.fence), token: grant.token, key }))
-            }
+            Ok(TurnAnswer::Granted(grant)) => Ok(Some(OperatorTurn { fence: TurnGate::fence(&key, grant.fence), token: grant.token, key })),
             Ok(TurnAnswer::Waiting { .. }) => Ok(None),
             Err(error) if TurnRefusal::of(&error) == Some(TurnRefusal::Busy) => Ok(None),
             Err(error) => Err(error),

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treehold_agent_state::{AgentStateStore, AGENT_STATE_KEY, StateForm, StateKey, conversation_markdown, export_session};
+use treehold_agent_state::{AGENT_STATE_KEY, AgentStateStore, StateForm, StateKey, conversation_markdown, export_session};
 use treehold_core::error::{Error, ErrorKind};
 use treehold_core::work;
 

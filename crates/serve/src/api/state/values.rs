@@ -1,6 +1,6 @@
 //! The values of a session: reads, saves with conditions, removals.
 
-use super::super::exchange::{Answer, Asked, nothing, json};
+use super::super::exchange::{Answer, Asked, json, nothing};
 use super::At;
 use crate::etag::{self, Tags};
 use crate::problem::Failed;
