@@ -90,6 +90,7 @@ fn of_route(id: &str) -> Result<Door, &'static str> {
         "listCheckpoints" | "getCheckpoint" | "makeCheckpoint" | "restoreCheckpoint" | "diffCheckpoints" => Err(NO_LISTING),
         "getItem" | "putItem" | "deleteItem" | "searchItems" | "listNamespaces" | "capabilities" | "listTools" => Err(NO_LISTING),
         sessions if is_of_sessions(sessions) => Err(NO_LISTING),
+        state if state.contains("State") || state.starts_with("admin") => Err("reaches no file"),
         data_plane if data_plane.starts_with("dp") => Err("reaches no file"),
         other => panic!("say here whether the route `{other}` lists a directory"),
     }
@@ -129,6 +130,9 @@ fn of_command(command: &str) -> Result<Door, &'static str> {
         | "store index" | "store migrate" | "store snapshot" | "store stats" | "store sweep" | "store verify" => Err(NO_LISTING),
         "session ls" | "session show" | "session messages" | "session turns" | "session compact" | "session export" | "session import"
         | "session rm" => Err(NO_LISTING),
+        "state ls" | "state show" | "state get" | "state put" | "state copy" | "state export" | "state interrupt" | "state rm" => {
+            Err("reaches no file")
+        }
         "token create" | "token ls" | "token revoke" | "config show" | "config check" | "config init" | "config trust" => Err(NO_LISTING),
         _ => panic!("say here whether the command `{command}` lists a directory"),
     }
