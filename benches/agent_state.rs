@@ -153,7 +153,9 @@ fn main() {
         let log = measure(
             *count,
             turns,
-            |value| drop(runtime.block_on(states.save(&slot, KEY, value, SaveOptions::new())).unwrap()),
+            |value| {
+                runtime.block_on(states.save(&slot, KEY, value, SaveOptions::new())).unwrap();
+            },
             || runtime.block_on(states.get(&slot, KEY)).unwrap().unwrap().value,
             &store.written,
         );

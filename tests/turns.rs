@@ -1,6 +1,6 @@
 //! Calls of stateless agents in several processes, some of which are killed or stalled. See `turns/mod.rs`.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 #![cfg(all(feature = "sqlite", unix))]
 
 mod servers;

@@ -86,6 +86,9 @@ fn say(line: &str) {
 
 /// Runs calls until the input ends: `call NUMBER SESSION MILLISECONDS` and `interrupt SESSION`.
 pub(crate) async fn serve() {
+    if std::env::var_os(ENGINE).is_none() {
+        return;
+    }
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let store = open(&variable(ENGINE), &variable(URL), &variable(NAME)).await;
     let agent = agent(&store);

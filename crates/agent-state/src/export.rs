@@ -128,10 +128,12 @@ struct Conversation {
 }
 
 fn conversation(state: &Json) -> Result<Conversation> {
-    serde_json::from_str(state.as_str()).map_err(|error| {
-        let message = "the value is not the state of an agent: it needs a `context`, a list of messages, and a `summary`, a text";
-        Error::new(ErrorKind::Corrupt, message).with_source(error)
-    })
+    let message = "the value is not the state of an agent: it needs a `context`, a list of messages, and a `summary`, a text";
+    // A derived struct is also read from an array of its fields.
+    if !state.as_str().starts_with('{') {
+        return Err(Error::new(ErrorKind::Corrupt, message));
+    }
+    serde_json::from_str(state.as_str()).map_err(|error| Error::new(ErrorKind::Corrupt, message).with_source(error))
 }
 
 /// Returns the number of messages in a state, and the length of its summary in characters.

@@ -114,8 +114,11 @@ impl AgentStatesOptions {
 pub struct Expiry {
     default: Option<Duration>,
     prefixes: Vec<(String, Option<Duration>)>,
-    by: Option<Arc<dyn Fn(&StateSlot) -> Option<Duration> + Send + Sync>>,
+    by: Option<Arc<TimeToLive>>,
 }
+
+/// Decides how long a session lives.
+type TimeToLive = dyn Fn(&StateSlot) -> Option<Duration> + Send + Sync;
 
 /// The shortest time that a session lives without a save.
 const TIME_TO_LIVE_MIN: Duration = Duration::from_secs(1);

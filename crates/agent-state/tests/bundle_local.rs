@@ -246,11 +246,14 @@ fn two_file_systems_and_shared_files_with_local_states_are_refused() {
 
 const IDS: [&str; 12] = ["a", "b", "ab", "a/b", "users", "sessions", "shared", "anonymous", "_default", "default", "agents", "%2F"];
 
+/// The ids that a namespace depends on: agent, user, session.
+type Sharing<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
+
 /// Of all combinations of ids, no two share a namespace unless the scope says so.
 #[test]
 fn namespaces_of_scopes_never_collide() {
     for scope in IsolationScope::ALL {
-        let mut found: BTreeMap<Vec<String>, BTreeSet<(&str, Option<&str>, Option<&str>)>> = BTreeMap::new();
+        let mut found: BTreeMap<Vec<String>, BTreeSet<Sharing<'_>>> = BTreeMap::new();
         for agent in IDS {
             for user in IDS.map(Some).into_iter().chain([None]) {
                 for session in IDS.map(Some).into_iter().chain([None]) {

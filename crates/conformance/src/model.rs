@@ -553,9 +553,9 @@ pub fn replaced(content: &[u8], edit: &Edit) -> Result<(Vec<u8>, usize)> {
                 at += 1;
             }
         }
-        let passed = units[start..at].iter().filter(|unit| unit.is_end());
+        let mut passed = units[start..at].iter().filter(|unit| unit.is_end());
         line += passed.clone().count();
-        end_before = passed.last().copied().or(end_before);
+        end_before = passed.next_back().copied().or(end_before);
     }
     match lines.len() {
         0 => Err(Error::new(ErrorKind::NoMatch, "the text to replace does not occur")),

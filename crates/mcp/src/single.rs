@@ -9,7 +9,7 @@ use axum::http::{HeaderName, header};
 
 /// Headers that are not lists. A repeated `traceparent` starts a new trace instead of failing, as [Trace
 /// Context](https://www.w3.org/TR/trace-context/) requires.
-const SINGLE: [HeaderName; 11] = [
+const SINGLE: [HeaderName; 14] = [
     header::AUTHORIZATION,
     header::CONTENT_LENGTH,
     header::CONTENT_TYPE,
@@ -21,6 +21,9 @@ const SINGLE: [HeaderName; 11] = [
     header::RANGE,
     HeaderName::from_static("idempotency-key"),
     HeaderName::from_static("last-event-id"),
+    HeaderName::from_static("x-agentscope-admin-operator"),
+    HeaderName::from_static("x-agentscope-admin-token"),
+    HeaderName::from_static("x-builder-internal-token"),
 ];
 
 /// Prefixes of further headers that are not lists: those of MCP and our own.

@@ -31,12 +31,14 @@ fn every_route_with_a_limit_refuses_zero() {
     // The limit of a read counts the lines of one file, which has no pages.
     for (pattern, methods) in document["paths"].as_object().unwrap().iter().filter(|(pattern, _)| !pattern.contains("{path}")) {
         let base = pattern.replace("{thread}", "default").replace("{checkpoint}", "latest").replace("{name}", "ls");
-        let base = base.replace("{session}", "s").replace("{agent}", "a").replace("{tool_call}", "c");
+        let base = base.replace("{session}", "s").replace("{agent}", "a").replace("{tool_call}", "c").replace("{user}", "-");
+        // Every route of the data plane names its agent.
+        let agent = if base.starts_with("/api/v1/dp/") { "&agentName=a" } else { "" };
         for (method, operation) in methods.as_object().unwrap().iter().filter(|(_, operation)| operation["operationId"].is_string()) {
             let parameters = operation["parameters"].as_array().map(Vec::as_slice).unwrap_or_default();
             let parameters = parameters.iter().filter(|parameter| parameter["in"] == "query");
             let schema = resolved(&document, &operation["requestBody"]["content"]["application/json"]["schema"]);
-            let mut query = String::new();
+            let mut query = agent.to_owned();
             for parameter in parameters {
                 let name = parameter["name"].as_str().unwrap();
                 if name == "limit" {

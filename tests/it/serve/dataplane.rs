@@ -268,7 +268,7 @@ fn items_have_the_forms_of_the_protocol() {
     let second = client.get(&format!("/kv/search?limit=2&cursor={cursor}")).json();
     assert_eq!([keys(&first), keys(&second)].concat().len(), 3);
     assert_eq!(second["next"], Value::Null);
-    for bad in ["limit=1001", "offset=10001", "cursor=x", "ns="] {
+    for bad in ["limit=0", "limit=-1", "limit=1001", "offset=10001", "cursor=x", "ns="] {
         assert_eq!(client.get(&format!("/kv/search?{bad}")).code(), "invalid_argument", "{bad}");
     }
     assert_eq!(client.put_item(&["a"], "", json!({}), None).code(), "invalid_argument");

@@ -479,11 +479,15 @@ fn patch_array(text: &str, base: &str, new: &str, form: JsonForm, depth: usize) 
     Some(out)
 }
 
+/// The `type` and the `id` of an element.
+type Identity = (String, String);
+
 /// The elements of an array that new elements may come from. Each is used once.
 struct Matches {
     by_text: HashMap<String, VecDeque<usize>>,
-    by_identity: HashMap<(String, String), usize>,
-    identities: Vec<(Option<(String, String)>, Option<String>)>,
+    by_identity: HashMap<Identity, usize>,
+    /// The identity and the kind of each.
+    identities: Vec<(Option<Identity>, Option<String>)>,
     used: Vec<bool>,
 }
 
@@ -524,7 +528,7 @@ impl Matches {
 }
 
 /// Returns the `type` and `id` of an object if it has an `id`, and the `type` alone.
-fn identity(text: &str) -> (Option<(String, String)>, Option<String>) {
+fn identity(text: &str) -> (Option<Identity>, Option<String>) {
     let Some(parts) = text.starts_with('{').then(|| Parts::of(text, true).ok()).flatten() else { return (None, None) };
     let texts = |key: &str| parts.get(key).filter(|value| value.starts_with('"')).map(str::to_owned);
     let kind = texts("type");

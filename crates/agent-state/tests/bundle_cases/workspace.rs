@@ -96,11 +96,11 @@ pub(crate) async fn moves_between_routes_copy_every_byte(store: Arc<dyn Store>) 
     let all: Vec<u8> = (0..=255).collect();
     for (number, content) in [&b""[..], b"\r\n a \r\n", b"\0\xff\xfe", &all, "\u{feff}é\n".as_bytes()].into_iter().enumerate() {
         let (from, local, to) = (format!("/memory/{number}"), format!("/local/{number}"), format!("/knowledge/{number}"));
-        tree.write(&*from, content.to_vec()).await.unwrap();
+        tree.write(&from, content.to_vec()).await.unwrap();
         for (from, to) in [(&from, &local), (&local, &to)] {
-            tree.rename(&**from, &**to).await.unwrap();
-            assert!(!tree.exists(&**from).await.unwrap(), "{from}");
-            assert_eq!(tree.read_bytes(&**to).await.unwrap(), content, "{to}");
+            tree.rename(from, to).await.unwrap();
+            assert!(!tree.exists(from).await.unwrap(), "{from}");
+            assert_eq!(tree.read_bytes(to).await.unwrap(), content, "{to}");
         }
     }
     tree.rename("/skills/x/SKILL.md", "/plans/moved.md").await.unwrap();

@@ -144,7 +144,7 @@ pub(crate) async fn merging_policy_adds_the_messages_of_the_turn(states: States)
         match merged {
             Some(merged) => {
                 let saved = saved.unwrap();
-                assert_eq!(saved.merged.map(|merged| merged.as_str().to_owned()).as_deref(), Some(merged.as_str()));
+                assert_eq!(saved.merged.map(|merged| kept(&states, merged.as_str())), Some(kept(&states, &merged)));
                 assert_eq!(text(&states, &slot(None)).await, Some(kept(&states, &merged)));
                 assert_eq!(saved.loaded, loaded(&states, &slot(None)).await, "the turn goes on from the merged state");
             }

@@ -26,8 +26,6 @@ async fn save_of_a_turn_writes_as_much_after_10_000_messages_as_after_one() {
         let next = state(count + 2);
         states.save(&slot(), KEY, &next, SaveOptions::new()).await.unwrap();
         let (round_trips, rows, bytes) = counting.counts();
-        let whole = next.as_str().len();
-        println!("| {count} | {bytes} | {whole} | {:.4} |", bytes as f64 / whole as f64);
         assert_eq!((round_trips, rows), (2, 3));
         assert!(bytes < 1_800, "{count}: {bytes}");
     }

@@ -157,14 +157,16 @@ pub(super) struct KvItems {
 pub(super) async fn search(asked: Asked) -> Answer {
     let query: KvSearchQuery = asked.query()?;
     let (store, owner) = asked.bundle_of_query(Access::Read)?;
-    let number = |given: Option<i64>, default: usize| match given {
-        Some(number) if number > 0 => usize::try_from(number).unwrap_or(usize::MAX),
-        _ => default,
+    let limit = match query.limit {
+        Some(limit) if limit < 1 => return Err(Error::invalid_argument(format!("the limit {limit} is not between 1 and 1000")).into()),
+        Some(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
+        None => 100,
     };
+    let offset = query.offset.and_then(|offset| usize::try_from(offset).ok()).unwrap_or_default();
     let unread = |error| Error::invalid_argument("the cursor cannot be read; use the `next` of the last page").with_source(error);
     let after = query.cursor.as_deref().map(serde_json::from_str).transpose().map_err(unread)?;
     let search = KvSearch::new(query.ns).with_exact(query.exact).with_after(after);
-    let search = search.with_limit(number(query.limit, 100)).with_offset(number(query.offset, 0));
+    let search = search.with_limit(limit).with_offset(offset);
     let page = KeyValues::new(store, owner).search(&search).await?;
     let next = page.next.map(|next| Json::of(&next).map(|next| next.as_str().to_owned())).transpose()?;
     json(StatusCode::OK, KvItems { items: page.items.into_iter().map(KvReply::from).collect(), next }).await

@@ -163,7 +163,7 @@ async fn gather(tasks: &TaskRepository, session: &str, asks: Asks, mut after: Op
             break;
         }
     }
-    found.sort_by(|one: &TaskRecord, other| one.created_at.cmp(&other.created_at));
+    found.sort_by_key(|task: &TaskRecord| task.created_at);
     json(StatusCode::OK, Tasks { tasks: found, next: after }).await
 }
 
