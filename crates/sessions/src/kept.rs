@@ -20,7 +20,7 @@ impl<T: DeserializeOwned> Kept<T> {
     /// Parses a value.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for text that is not JSON, or not of this shape.
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for text that is not JSON, or not of this shape.
     pub fn parse(text: &str) -> Result<Self> {
         Self::from_json(Json::parse(text)?)
     }

@@ -809,3 +809,19 @@ fn administration_shows_a_session_and_records_its_operator() {
         assert_eq!(answer.code(), "invalid_argument", "{bad}");
     }
 }
+
+#[test]
+fn refused_method_names_those_of_the_action() {
+    let served = Served::start();
+    for (path, allowed) in [
+        ("/v1/state/ada/s", "GET,DELETE,HEAD"),
+        ("/v1/state/ada/s:export", "GET,HEAD"),
+        ("/v1/state/ada/s:interrupt", "POST"),
+        ("/v1/admin/sessions/s:undo", "POST"),
+    ] {
+        for method in ["OPTIONS", "PATCH"] {
+            let answer = served.send(method, path, &[], b"");
+            assert_eq!(answer.header("allow").as_deref(), Some(allowed), "{method} {path}");
+        }
+    }
+}

@@ -212,6 +212,7 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .layer(middleware::map_response(etag::of_coding))
         .layer(middleware::from_fn_with_state(api.clone(), from_this_house))
         .layer(cors)
+        .layer(middleware::from_fn(tell_methods))
         .layer(middleware::from_fn_with_state(api.clone(), one_of_many))
         .layer(middleware::from_fn_with_state(api.metrics.clone(), metrics::time))
         .layer(middleware::from_fn(traced::follow))
@@ -270,6 +271,18 @@ async fn nowhere(request: Request) -> Response {
 async fn not_so(request: Request) -> Response {
     let message = format!("the method `{}` is not allowed here; `GET /openapi.json` lists those that are", request.method());
     problem::with_status(&Error::unsupported(message), StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// Tells the methods of an action. The router would tell those of its pattern.
+async fn tell_methods(request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>();
+    let allowed = matched.and_then(|matched| routes::allowed(matched.as_str(), request.uri().path()));
+    let is_options = request.method() == Method::OPTIONS;
+    let mut response = next.run(request).await;
+    if let Some(allowed) = allowed.filter(|_| is_options || response.status() == StatusCode::METHOD_NOT_ALLOWED) {
+        response.headers_mut().insert(header::ALLOW, allowed);
+    }
+    response
 }
 
 /// Ends a request that exceeds the deadline.

@@ -4,7 +4,7 @@ use super::route::{Choice, Route, pattern, route};
 use super::{Api, apply, dataplane, events, fs, query, sessions, state, store, threads};
 use crate::rights::Access;
 use axum::Router;
-use axum::http::{HeaderMap, HeaderName, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use treehold_agent::audit::AuditPage;
@@ -186,6 +186,26 @@ pub(super) fn router() -> Router<Arc<Api>> {
         router = router.route(path, handler);
     }
     router
+}
+
+/// Returns the methods of what a path names, if its pattern has actions.
+pub(super) fn allowed(pattern: &str, raw_path: &str) -> Option<HeaderValue> {
+    static METHODS: LazyLock<Vec<(&'static str, Option<&'static str>, Method)>> = LazyLock::new(|| {
+        let of = |route: Route| {
+            let (path, action) = super::route::pattern(route.path);
+            (path, action, route.method)
+        };
+        routes().into_iter().map(of).collect()
+    });
+    let own = || METHODS.iter().filter(move |(path, ..)| *path == pattern);
+    let segment = raw_path.rsplit('/').next().unwrap_or_default();
+    let named = segment.rsplit_once(':').and_then(|(_, last)| own().find_map(|(_, action, _)| action.filter(|action| *action == last)));
+    own().find(|(_, action, _)| action.is_some())?;
+    let mut methods: Vec<&str> = own().filter(|(_, action, _)| *action == named).map(|(.., method)| method.as_str()).collect();
+    if methods.contains(&"GET") && !methods.contains(&"HEAD") {
+        methods.push("HEAD");
+    }
+    HeaderValue::from_str(&methods.join(",")).ok()
 }
 
 /// Returns the handlers by pattern and method, in the order of the table.
