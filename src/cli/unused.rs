@@ -27,6 +27,7 @@ fn ignored(command: &[&str]) -> Option<Vec<&'static str>> {
         ["thread", "fork" | "merge" | "copy"] => but_for(&["thread", "user", "tenant"]),
         ["session", "ls" | "show" | "messages" | "turns" | "compact" | "export" | "import" | "rm"] => but_for(&["user", "tenant"]),
         ["state", "ls" | "show" | "get" | "put" | "rm" | "export" | "interrupt"] => but_for(&["user", "tenant", "agent"]),
+        ["state", "copy"] => but_for(&["tenant", "agent"]),
         ["store", "index"] => but_for(&["thread", "user", "tenant", "agent"]),
         [
             "store",
@@ -50,6 +51,8 @@ fn instead(command: &[&str], option: &str) -> &'static str {
         (["session", "ls" | "import"], "session") => "; leave it out",
         (["session", ..], "session") => "; name the session as an argument",
         (["state", "ls"], "session") => "; leave it out",
+        (["state", "copy"], "session") => "; --of-session copies one session",
+        (["state", "copy"], "user") => "; --of copies the sessions of one user",
         (["state", ..], "session") => "; name the session as an argument",
         (["config", "trust"], "config") => "; name the file as an argument",
         (["config", "init"], "config") => "; name the file as an argument",
@@ -123,6 +126,25 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[test]
+    fn no_command_has_an_option_with_the_name_of_a_global_one() {
+        let root = Cli::command();
+        let global: Vec<_> =
+            root.get_arguments().filter(|argument| argument.is_global_set()).map(|argument| argument.get_id().clone()).collect();
+        let mut commands = vec![root];
+        while let Some(command) = commands.pop() {
+            for argument in command.get_arguments().filter(|argument| !argument.is_global_set()) {
+                assert!(
+                    !global.contains(argument.get_id()),
+                    "`{}` would get the global value of `{}`",
+                    command.get_name(),
+                    argument.get_id()
+                );
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(crate) struct Copy {
     anonymous: bool,
     /// Copy this session only; needs --of or --anonymous
     #[arg(long, value_name = "ID")]
-    session: Option<String>,
+    of_session: Option<String>,
 }
 
 impl Copy {
@@ -72,7 +72,7 @@ impl Copy {
         if self.anonymous || self.of.is_some() {
             options = options.with_user(self.of.clone());
         }
-        match &self.session {
+        match &self.of_session {
             Some(session) => options.with_session(session),
             None => options,
         }
