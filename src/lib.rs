@@ -66,6 +66,7 @@ pub use treehold_serve as serve;
 pub use treehold_sessions as sessions;
 #[cfg(all(feature = "filesystem", unix))]
 pub use treehold_tree::mirror;
+pub use treehold_traces as traces;
 pub use treehold_tree::{checkpoint, composite, forward_backend, layer};
 
 #[cfg(feature = "cli")]
