@@ -10,6 +10,7 @@ mod contract;
 mod id;
 mod model;
 mod runner;
+mod runs;
 
 pub use contract::{
     AddOptions, Added, EventStream, ForeignTrace, MessageRef, MessagesPage, MessagesQuery, PAGE_MAX, PathQuery, TracePage, TraceStore,
@@ -20,4 +21,5 @@ pub use model::{
     EventsPage, Goal, GoalStats, GoalStatus, GoalTree, GoalUpdate, Message, MessageUpdate, NewGoal, NewMessage, NewTrace, OtherFields,
     SequenceRange, Trace, TraceEvent, TraceMode, TraceStatus, TraceUpdate, kinds,
 };
-pub use runner::{RunRequest, RunResult, TraceRunner};
+pub use runner::{RESULT_BYTES_MAX, RunRequest, RunResult, TraceRunner};
+pub use runs::{ClaimRuns, HeldRun, RUN_ENDED, RunHandle, Runs, RunsOptions, TraceRuns};

@@ -29,6 +29,9 @@ pub struct RunRequest {
     pub config: Option<Json>,
 }
 
+/// The longest summary and the longest error of a run that are kept, in bytes.
+pub const RESULT_BYTES_MAX: usize = 64 << 10;
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
@@ -53,12 +56,29 @@ impl RunResult {
     pub fn failed(error: impl Into<String>) -> Self {
         Self { status: TraceStatus::Failed, summary: None, error: Some(error.into()) }
     }
+
+    /// Makes the result of a run that was stopped.
+    pub fn stopped(reason: impl Into<String>) -> Self {
+        Self { status: TraceStatus::Stopped, summary: None, error: Some(reason.into()) }
+    }
+
+    /// Cuts texts after [`RESULT_BYTES_MAX`] bytes.
+    pub(crate) fn bounded(mut self) -> Self {
+        for text in [&mut self.summary, &mut self.error].into_iter().flatten() {
+            if text.len() > RESULT_BYTES_MAX {
+                text.truncate(text.floor_char_boundary(RESULT_BYTES_MAX));
+                text.push('…');
+            }
+        }
+        self
+    }
 }
 
 /// What runs an agent on a trace. The product has none of its own: a host attaches one.
 ///
-/// A run reads the main path, calls its model and tools, and appends what they say. It is dropped when it is stopped or late, so it must
-/// leave the trace valid at every `.await`: each [`TraceStore::add_messages`] is one commit.
+/// A run reads the main path, calls its model and tools, and appends what they say. [`Runs`](crate::Runs) appended the messages of the
+/// request before. The run is dropped when it is stopped or late, so it must leave the trace valid at every `.await`: each
+/// [`TraceStore::add_messages`] is one commit.
 #[async_trait]
 pub trait TraceRunner: Send + Sync + fmt::Debug {
     /// Runs an agent on a trace that exists and whose status is `running`, until the run ends.
