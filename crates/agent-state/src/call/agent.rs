@@ -387,6 +387,8 @@ impl StatelessAgent {
     /// As [`StatelessAgent::call`], and those of `edit`, which save nothing.
     pub async fn edit<T>(&self, slot: &StateSlot, edit: impl FnOnce(&mut AgentState) -> Result<T>) -> Result<T> {
         let (active, turn) = self.enter(slot).await?;
+        // There is no call that an interrupt could hit.
+        turn.close();
         let core = self.begin(slot, active, turn).await?;
         let output = edit(&mut core.state.lock())?;
         core.clone().save(Saving::Policy).await?;

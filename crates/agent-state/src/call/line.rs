@@ -271,8 +271,7 @@ impl Line {
                 return Ok(true);
             }
             if let Some(interrupt) = seen.interrupt_of(held.fence) {
-                let running = Running { fence: held.fence, signals: held.running.clone() };
-                running.signal_interrupt(interrupt);
+                Signals::interrupt(&held.running, interrupt);
             }
             return Ok(false);
         }
@@ -335,7 +334,7 @@ impl Line {
     fn grant(&mut self, at: usize, fence: Version) {
         let Some(waiter) = self.waiting.remove(at) else { return };
         let (running, signals) = watch::channel(Signals::default());
-        *self.handle.running.lock() = Some(Running { fence, signals: running.clone() });
+        *self.handle.running.lock() = Some(Running { fence, signals: running.clone(), is_closed: false });
         self.held = Some(Held { fence, party: waiter.party.clone(), running });
         self.next_look = Instant::now() + self.gate.options.poll;
         let turn = Turn::new(self.key.clone(), fence, waiter.ticket.as_deref(), self.queue.clone(), self.handle.clone(), signals);
@@ -346,16 +345,15 @@ impl Line {
     fn lose(&mut self) {
         if let Some(held) = self.held.take() {
             tracing::warn!(key = %self.key, "a turn was lost: another process took the session over");
-            let mut running = self.handle.running.lock();
-            if running.as_ref().is_some_and(|running| running.fence == held.fence) {
-                *running = None;
-            }
+            self.handle.forget(held.fence);
             held.running.send_modify(|signals| signals.is_lost = true);
         }
     }
 
     fn ended(&mut self, result: Result<()>) {
-        if let Some(done) = self.ending.take().and_then(|ending| ending.done) {
+        let Some(ending) = self.ending.take() else { return };
+        self.handle.forget(ending.fence);
+        if let Some(done) = ending.done {
             drop(done.send(result));
         }
     }
@@ -414,6 +412,7 @@ impl Line {
                 drop(done.send(Err(again(&error))));
             }
             if now >= ending.until {
+                self.handle.forget(ending.fence);
                 self.ending = None;
             }
         }

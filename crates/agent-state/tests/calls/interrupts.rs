@@ -100,6 +100,20 @@ async fn interrupt_that_hits_no_running_call_says_so_and_is_forgotten() {
     assert!(!all[0].agent.interrupt(&slot(), Interrupt::user()).await.unwrap());
 }
 
+/// 003-34: the loop is done and the state is being saved. The task runs as soon as the save waits for the store.
+#[tokio::test(start_paused = true)]
+async fn interrupt_during_the_last_save_hits_nothing() {
+    let (_, [process]) = processes::<1>(&AgentOptions::new());
+    let interrupt = || {
+        let agent = process.agent.clone();
+        tokio::spawn(async move { agent.interrupt(&slot(), Interrupt::user()).await.unwrap() })
+    };
+    let outcome = process.agent.call(context(), said("hello"), async |_| Ok(interrupt())).await.unwrap();
+    assert!(!outcome.done().expect("nothing interrupted it").await.unwrap());
+    let outside = process.agent.edit(&slot(), |_| Ok(interrupt())).await.unwrap();
+    assert!(!outside.await.unwrap(), "a change outside of a call cannot be interrupted");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 

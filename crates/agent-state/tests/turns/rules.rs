@@ -391,6 +391,23 @@ async fn interrupt_hits_the_running_call_of_its_session_only() {
     }
 }
 
+/// Its release has not reached the store yet.
+#[tokio::test(start_paused = true)]
+async fn interrupt_of_a_turn_that_is_over_in_its_own_process_hits_nothing() {
+    let (_, [process]) = processes::<1>();
+    let key = key("s");
+    let turn = process.gate.acquire(&key).await.unwrap();
+    process.link.cut(true);
+    drop(turn);
+    // The line finds that the store cannot be reached.
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    process.link.cut(false);
+    assert!(!process.gate.interrupt(&key, Interrupt::user()).await.unwrap());
+    assert!(process.gate.is_running(&key).await.unwrap(), "nobody else can begin");
+    settle().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn interrupt_of_a_call_whose_process_died_hits_nothing() {
     let (_, all) = processes::<2>();
