@@ -235,6 +235,27 @@ async fn save_whose_answer_was_lost_is_repeated_without_a_conflict() {
     assert_eq!(process.agent.conflicts(), 0);
 }
 
+/// As above, with a merge: the repeated save must not add the messages of the call once more.
+#[tokio::test(start_paused = true)]
+async fn merge_whose_answer_was_lost_adds_its_messages_once() {
+    let (_, [process]) = processes::<1>(&AgentOptions::new().with_conflict_policy(ConflictPolicy::AppendMerge));
+    talk(&process, "hello").await;
+    let run = async |call: &mut treehold_agent_state::call::Call| {
+        let mut other = process.agent.state(&slot()).await?.unwrap();
+        other.push(Message::user("theirs", jiff::Timestamp::UNIX_EPOCH))?;
+        process.agent.states().save(&slot(), AGENT_STATE_KEY, &other.to_json()?, SaveOptions::new()).await?;
+        process.link.deafen(true);
+        let link = process.link.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            link.deafen(false);
+        });
+        answer(call, "mine")
+    };
+    process.agent.call(context(), said("again"), run).await.unwrap();
+    assert_eq!(texts(&saved(&process).await), ["hello", "re: hello", "theirs", "again", "mine"]);
+}
+
 /// 003-18.
 #[tokio::test(start_paused = true)]
 async fn edit_outside_of_a_call_takes_a_turn() {
