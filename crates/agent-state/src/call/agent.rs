@@ -266,7 +266,8 @@ impl StatelessAgent {
         Self::new(Arc::new(states), TurnGate::new(store), tenant, agent)
     }
 
-    /// Makes an agent. If the states support fences, the gate must keep its turns in the store that holds them.
+    /// Makes an agent. If the states support fences, the gate must keep its turns in the store that holds them. If they do not, each save
+    /// first checks that the turn still has the session, at the cost of one read.
     ///
     /// # Errors
     /// [`InvalidArgument`](treehold_core::ErrorKind::InvalidArgument) for an id that cannot name a tenant or agent.

@@ -232,6 +232,9 @@ impl CallCore {
             (state.to_json()?, state.context().len())
         };
         let fence = self.states.capabilities().fences.then(|| self.turn.fence());
+        if fence.is_none() {
+            self.turn.verify().await?;
+        }
         let saver = match saving {
             Saving::Policy => self.saver.clone(),
             Saving::Skip => StateSaver::new(ConflictPolicy::Fail),

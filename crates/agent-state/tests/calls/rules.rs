@@ -1,6 +1,6 @@
 //! Load, run, save.
 
-use super::support::{Process, answer, call_tool, context, processes, said, saved, slot, texts, tool_answers};
+use super::support::{Process, answer, call_tool, context, processes, said, saved, slot, texts, tool_answers, without_fences};
 use crate::turns::support::{LEASE, settle};
 use std::time::Duration;
 use treehold_agent_state::call::{AgentOptions, CallOutcome, Durability, TurnRefusal};
@@ -214,6 +214,22 @@ async fn call_that_lost_its_turn_saves_nothing_and_says_so() {
         assert_eq!(TurnRefusal::of(&error.error), Some(TurnRefusal::Lost), "{error:?}");
         assert_eq!(texts(&saved(&all[0]).await), ["second", "re: second"]);
     }
+}
+
+/// The layouts of AgentScope cannot check a fence in the commit of a save, so the turn is checked before it.
+#[tokio::test(start_paused = true)]
+async fn lost_turn_is_noticed_before_a_save_without_a_fence() {
+    let (_, all) = processes::<2>(&AgentOptions::new());
+    let run = async |call: &mut treehold_agent_state::call::Call| {
+        all[0].link.cut(true);
+        tokio::time::sleep(LEASE * 2).await;
+        talk(&all[1], "second").await;
+        all[0].link.cut(false);
+        answer(call, "late")
+    };
+    let error = without_fences(&all[0]).call(context(), said("first"), run).await.unwrap_err();
+    assert_eq!(TurnRefusal::of(&error.error), Some(TurnRefusal::Lost), "{error:?}");
+    assert_eq!(texts(&saved(&all[1]).await), ["second", "re: second"]);
 }
 
 /// A commit is made and its answer lost: the repeated save must not meet its own state as a conflict.
