@@ -136,6 +136,9 @@ pub struct MessagesPage {
     /// Otherwise, whether more messages follow.
     #[serde(default)]
     pub more: bool,
+    /// Whether it came from a cache although the owner of the trace did not answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale: bool,
 }
 
 /// Which part of a path to return.
