@@ -12,18 +12,24 @@
 //!   not an empty tree.
 //! - The token never appears in messages or logs.
 //!
-//! `address` parses the URL, `client` sends and retries, `check` validates answers, `tree` implements the operations,
-//! `page` combines several answers, and `events` follows the change feed.
+//! [`PeerClient`] is the client of one server, for any of its routes, and sends its requests over a [`Transport`].
+//!
+//! `address` parses the URL, `transport` describes what sends one request, `network` does so over the network, `client` sends and retries,
+//! `stream` follows server-sent events, `check` validates answers, `tree` implements the operations, `page` combines several answers, and
+//! `events` follows the change feed.
 
 mod address;
 mod check;
 mod client;
 mod events;
+mod network;
 mod page;
+mod stream;
+mod transport;
 mod tree;
 
 use self::address::Address;
-use self::client::Far;
+use self::tree::RemoteTree;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use std::fmt;
@@ -34,6 +40,14 @@ use treehold_core::ops::{Capabilities, Review, Sight};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_tree::backend::{Backend, Subtree};
 use treehold_tree::forward_backend;
+
+pub use client::{Answer, Ask, PeerClient};
+pub use http::{HeaderMap, Method, StatusCode};
+pub use stream::{ServerEvent, StreamNews};
+pub use transport::{Failure, Transport, TransportError, TransportRequest, TransportResponse};
+
+/// The most bytes of an answer, unless a caller sets another bound.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Options for connecting to another server.
 #[derive(Clone)]
@@ -69,7 +83,7 @@ impl Default for RemoteOptions {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(60),
             attempts_max: 4,
-            answer_bytes_max: 64 << 20,
+            answer_bytes_max: ANSWER_BYTES_MAX,
             plain_http: false,
             feed_silence_max: Duration::from_secs(60),
         }
@@ -167,7 +181,7 @@ impl fmt::Debug for RemoteOptions {
 /// Cost: one round trip per operation; more with a guard or for a limit over [`LIMIT_MAX`](treehold_core::wire::LIMIT_MAX).
 #[derive(Debug, Clone)]
 pub struct RemoteBackend {
-    far: Arc<Far>,
+    whole: Arc<RemoteTree>,
     base: VfsPathBuf,
     tree: Arc<dyn Backend>,
 }
@@ -182,13 +196,17 @@ impl RemoteBackend {
     /// [`Unavailable`](treehold_core::error::ErrorKind::Unavailable) if no root certificates can be found.
     pub fn new(url: &str, options: RemoteOptions) -> Result<Self> {
         let address = Address::parse(url, options.plain_http)?;
-        let base = address.base.clone();
-        let far = Arc::new(Far::new(address, options)?);
+        Ok(Self::over(PeerClient::at(&address, options)?, address.base))
+    }
+
+    /// Shows a directory of the tree of a server that a client reaches.
+    pub fn over(client: PeerClient, base: VfsPathBuf) -> Self {
+        let whole = Arc::new(RemoteTree::new(client));
         let tree: Arc<dyn Backend> = match base.is_root() {
-            true => far.clone(),
-            false => Arc::new(Subtree::new(far.clone(), base.clone())),
+            true => whole.clone(),
+            false => Arc::new(Subtree::new(whole.clone(), base.clone())),
         };
-        Ok(Self { far, base, tree })
+        Self { whole, base, tree }
     }
 
     /// Checks a URL as [`RemoteBackend::new`] does, without opening anything.
@@ -204,12 +222,12 @@ impl RemoteBackend {
     /// # Errors
     /// Those of any call: [`Unavailable`](treehold_core::error::ErrorKind::Unavailable), [`PermissionDenied`](treehold_core::error::ErrorKind::PermissionDenied).
     pub async fn connect(&self) -> Result<Capabilities> {
-        self.far.ask_capabilities().await
+        self.whole.ask_capabilities().await
     }
 
-    /// Returns the server's name in messages: scheme, host and port.
+    /// Returns the server's name in messages: scheme, host and port, or the name of the peer.
     pub fn peer(&self) -> &str {
-        self.far.peer()
+        self.whole.client().name()
     }
 
     /// Returns the directory of the remote tree that this backend shows.
@@ -218,14 +236,14 @@ impl RemoteBackend {
     }
 
     fn asked(&self) -> &dyn Backend {
-        self.far.ask_capabilities_beside();
+        self.whole.ask_capabilities_beside();
         &*self.tree
     }
 
     /// Follows the changes in the tree, whoever makes them. The stream never ends: a lost connection is reported,
     /// reestablished, and resumed after the last event.
     pub fn changes(&self) -> BoxStream<'static, treehold_tree::backend::TreeNews> {
-        events::follow(self.far.clone(), self.base.clone())
+        events::follow(self.whole.client(), self.base.clone())
     }
 }
 

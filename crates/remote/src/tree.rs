@@ -1,16 +1,18 @@
 //! The tree operations, each one request with a validated answer.
 
+use super::address::encoded;
 use super::check::Check;
-use super::client::{Answer, Ask, Far};
+use super::client::{Answer, Ask, PeerClient};
 use super::{no_answer, page};
 use async_trait::async_trait;
+use http::header::{ETAG, HeaderMap};
 use jiff::Timestamp;
-use reqwest::Method;
-use reqwest::header::{ETAG, HeaderMap};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
@@ -18,26 +20,92 @@ use treehold_core::ops::{
 };
 use treehold_core::path::VfsPath;
 use treehold_core::wire::{
-    ApplyReply, ApplyRequest, GlobRequest, GrepRequest, LsRequest, MODIFIED_HEADER, ReadRequest, SIZE_HEADER, SearchRequest, StatRequest,
-    WINDOW_HEADER,
+    ApplyReply, ApplyRequest, CapabilitiesReply, GlobRequest, GrepRequest, LsRequest, MODIFIED_HEADER, PREFIX, ReadRequest, SIZE_HEADER,
+    SearchRequest, StatRequest, WINDOW_HEADER,
 };
 use treehold_tree::backend::Backend;
 use uuid::Uuid;
 
-impl Far {
+/// The most bytes of an answer about capabilities.
+const CAPABILITIES_BYTES_MAX: u64 = 1 << 20;
+
+/// The whole tree of a server.
+#[derive(Debug)]
+pub(super) struct RemoteTree {
+    client: PeerClient,
+    /// The capabilities of the remote tree, once known.
+    declared: OnceLock<Capabilities>,
+    /// Whether a task is fetching the capabilities.
+    asking: Mutex<bool>,
+}
+
+/// Returns the path of a resource below `/v1`, with a query.
+pub(super) fn path_of<'s>(segments: impl IntoIterator<Item = &'s str>, query: &[(&str, &str)]) -> String {
+    let mut path = PREFIX.to_owned();
+    for segment in segments {
+        path.push('/');
+        path.push_str(&encoded(segment));
+    }
+    for (index, (name, value)) in query.iter().enumerate() {
+        path.push(if index == 0 { '?' } else { '&' });
+        path.push_str(&encoded(name));
+        path.push('=');
+        path.push_str(&encoded(value));
+    }
+    path
+}
+
+impl RemoteTree {
+    pub(super) fn new(client: PeerClient) -> Self {
+        Self { client, declared: OnceLock::new(), asking: Mutex::new(false) }
+    }
+
+    pub(super) fn client(&self) -> &PeerClient {
+        &self.client
+    }
+
+    fn peer(&self) -> &str {
+        self.client.name()
+    }
+
+    /// Returns the capabilities of the remote tree as far as they are known.
+    fn declared(&self) -> Capabilities {
+        let unknown = || Capabilities::new().with_atomic_batch(false).with_symlinks(true).with_indexed(true);
+        self.declared.get().cloned().unwrap_or_else(unknown)
+    }
+
+    /// Fetches the capabilities of the remote tree.
+    pub(super) async fn ask_capabilities(&self) -> Result<Capabilities> {
+        let ask = Ask::get(path_of(["capabilities"], &[])).with_bytes_max(CAPABILITIES_BYTES_MAX);
+        let reply: CapabilitiesReply = self.client.json(&self.client.ask(&ask).await?)?;
+        Ok(self.declared.get_or_init(|| reply.capabilities).clone())
+    }
+
+    /// Fetches the capabilities in the background, without delaying the current call.
+    pub(super) fn ask_capabilities_beside(self: &Arc<Self>) {
+        if self.declared.get().is_some() || std::mem::replace(&mut *self.asking.lock(), true) {
+            return;
+        }
+        let tree = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = tree.ask_capabilities().await {
+                tracing::debug!(peer = tree.peer(), %error, "the capabilities of the remote tree are not known yet");
+            }
+            *tree.asking.lock() = false;
+        });
+    }
+
     /// Sends a request with a body.
     async fn question<Q: Serialize + Sync, T: DeserializeOwned>(&self, name: &str, question: &Q) -> Result<(T, Answer)> {
-        let body = serde_json::to_vec(question).expect("requests always serialize");
-        let bytes_max = self.options.answer_bytes_max;
-        let ask = Ask { method: Method::POST, url: self.url([name]), body: Some(body.into()), key: None, bytes_max };
-        let answer = self.ask(&ask).await?;
-        Ok((self.json(&answer)?, answer))
+        let ask = Ask::post(path_of([name], &[])).with_json(question)?.with_bytes_max(self.client.options().answer_bytes_max);
+        let answer = self.client.ask(&ask).await?;
+        Ok((self.client.json(&answer)?, answer))
     }
 
     /// Rejects an answer that parses only because all its fields are optional: the field that names the result must be
     /// present.
     fn check_field(&self, answer: &Answer, field: &str) -> Result<()> {
-        let fields: HashMap<String, IgnoredAny> = self.json(answer)?;
+        let fields: HashMap<String, IgnoredAny> = self.client.json(answer)?;
         if fields.contains_key(field) { Ok(()) } else { Err(no_answer(self.peer(), "unexpected JSON")) }
     }
 
@@ -82,17 +150,17 @@ impl Far {
     }
 
     async fn read_once(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        let mut url = self.url(["fs"].into_iter().chain(path.segments()));
         let question = serde_json::to_value(ReadRequest::new(options)).expect("requests always serialize");
-        for (name, value) in question.as_object().into_iter().flatten() {
-            url.query_pairs_mut().append_pair(name, &value.to_string());
-        }
+        let fields: Vec<(&str, String)> =
+            question.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value.to_string())).collect();
+        let query: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let asked = path_of(["fs"].into_iter().chain(path.segments()), &query);
         let bytes_max = match options.range {
             ReadRange::Whole | ReadRange::Bytes { .. } => options.bytes_max,
             // One line beyond the limit may still be returned.
-            ReadRange::Lines { .. } => options.bytes_max.max(self.options.answer_bytes_max),
+            ReadRange::Lines { .. } => options.bytes_max.max(self.client.options().answer_bytes_max),
         };
-        let answer = self.ask(&Ask { method: Method::GET, url, body: None, key: None, bytes_max }).await?;
+        let answer = self.client.ask(&Ask::get(asked).with_bytes_max(bytes_max)).await?;
         let headers = &answer.headers;
         let lacks = |what| no_answer(self.peer(), format_args!("content without {what}"));
         let mut read = FileRead::new(answer.body.clone(), version(headers).ok_or_else(|| lacks("its version"))?, None);
@@ -106,17 +174,13 @@ impl Far {
     }
 
     async fn apply_once(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        let body = serde_json::to_vec(&ApplyRequest::new(changes, options)).expect("requests always serialize");
-        let ask = Ask {
-            method: Method::POST,
-            url: self.url(["apply"]),
-            body: Some(body.into()),
-            key: Some(Uuid::now_v7().to_string()),
-            bytes_max: self.options.answer_bytes_max,
-        };
-        let answer = self.ask(&ask).await?;
+        let ask = Ask::post(path_of(["apply"], &[]))
+            .with_json(&ApplyRequest::new(changes, options))?
+            .with_key(Uuid::now_v7().to_string())
+            .with_bytes_max(self.client.options().answer_bytes_max);
+        let answer = self.client.ask(&ask).await?;
         // The changes were applied, whatever the answer says.
-        let reply: ApplyReply = self.json(&answer).map_err(Error::with_unknown_effect)?;
+        let reply: ApplyReply = self.client.json(&answer).map_err(Error::with_unknown_effect)?;
         self.check().changed(changes, &reply.changed).map_err(Error::with_unknown_effect)?;
         Ok(reply.changed)
     }
@@ -146,14 +210,14 @@ fn window(headers: &HeaderMap) -> Option<Window> {
     (numbers.next().is_none() && fits).then_some(Window { offset, lines, total_lines })
 }
 
-impl fmt::Display for Far {
+impl fmt::Display for RemoteTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remote({})", self.peer())
     }
 }
 
 #[async_trait]
-impl Backend for Far {
+impl Backend for RemoteTree {
     fn capabilities(&self) -> Capabilities {
         self.declared()
     }
