@@ -55,9 +55,5 @@ pub struct EventsPage {
     /// The events in order.
     pub events: Vec<TraceEvent>,
     /// Whether more follow.
-    #[serde(default)]
     pub more: bool,
-    /// Whether it came from a cache although the owner of the trace did not answer.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub stale: bool,
 }
