@@ -116,6 +116,21 @@ pub struct Answer {
     pub body: Bytes,
 }
 
+/// The source of an error that a server reported by a status alone, without a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RefusedStatus(
+    /// The status.
+    pub StatusCode,
+);
+
+impl fmt::Display for RefusedStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "status {}", self.0.as_u16())
+    }
+}
+
+impl std::error::Error for RefusedStatus {}
+
 /// A failed attempt.
 struct Failed {
     error: Error,
@@ -353,7 +368,7 @@ impl PeerClient {
             // This includes an answer with a success status and the content type of an error.
             _ => return Failed { error: no_answer(peer, format_args!("status {status}")), in_passing: false, effect_open: true },
         };
-        let error = Error::new(kind, format!("`{peer}` {what} (status {})", status.as_u16()));
+        let error = Error::new(kind, format!("`{peer}` {what} (status {})", status.as_u16())).with_source(RefusedStatus(status));
         Failed { error, in_passing, effect_open: status.is_server_error() }
     }
 

@@ -14,7 +14,7 @@
 //!
 //! [`PeerClient`] is the client of one server, for any of its routes, and sends its requests over a [`Transport`].
 //!
-//! `address` parses the URL, `transport` describes what sends one request, `network` does so over the network, `client` sends and retries,
+//! `address` parses the URL, `transport` describes what sends one request, `network` does so over the network, `public_only` limits it to public addresses, `client` sends and retries,
 //! `stream` follows server-sent events, `check` validates answers, `tree` implements the operations, `page` combines several answers, and
 //! `events` follows the change feed.
 
@@ -24,6 +24,7 @@ mod client;
 mod events;
 mod network;
 mod page;
+mod public_only;
 mod stream;
 mod transport;
 mod tree;
@@ -41,7 +42,7 @@ use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_tree::backend::{Backend, Subtree};
 use treehold_tree::forward_backend;
 
-pub use client::{Answer, Ask, PeerClient};
+pub use client::{Answer, Ask, PeerClient, RefusedStatus};
 pub use http::{HeaderMap, Method, StatusCode};
 pub use stream::{ServerEvent, StreamNews};
 pub use transport::{Failure, Transport, TransportError, TransportRequest, TransportResponse};
@@ -72,6 +73,8 @@ pub struct RemoteOptions {
     pub plain_http: bool,
     /// How long the change feed may be silent before it counts as lost. Default 60 s.
     pub feed_silence_max: Duration,
+    /// Whether to connect to public addresses only, past any proxy: for a server whose URL somebody else chose. Default false.
+    pub public_only: bool,
 }
 
 impl Default for RemoteOptions {
@@ -86,6 +89,7 @@ impl Default for RemoteOptions {
             answer_bytes_max: ANSWER_BYTES_MAX,
             plain_http: false,
             feed_silence_max: Duration::from_secs(60),
+            public_only: false,
         }
     }
 }
@@ -151,6 +155,13 @@ impl RemoteOptions {
         self.feed_silence_max = feed_silence_max;
         self
     }
+
+    /// Sets whether to connect to public addresses only: neither to this machine nor to a private network, whatever a name resolves to.
+    #[must_use]
+    pub fn with_public_only(mut self, public_only: bool) -> Self {
+        self.public_only = public_only;
+        self
+    }
 }
 
 impl fmt::Debug for RemoteOptions {
@@ -165,6 +176,7 @@ impl fmt::Debug for RemoteOptions {
             .field("answer_bytes_max", &self.answer_bytes_max)
             .field("plain_http", &self.plain_http)
             .field("feed_silence_max", &self.feed_silence_max)
+            .field("public_only", &self.public_only)
             .finish()
     }
 }

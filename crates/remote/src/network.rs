@@ -2,6 +2,7 @@
 
 use super::RemoteOptions;
 use super::address::Address;
+use super::public_only::{self, PublicOnly};
 use super::transport::{Failure, Transport, TransportError, TransportRequest, TransportResponse};
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -34,6 +35,13 @@ impl Network {
             .referer(false);
         // Unencrypted requests must not go through a proxy that an environment variable names.
         let builder = if is_encrypted { builder } else { builder.no_proxy() };
+        let builder = if options.public_only {
+            public_only::check_url(&address.origin)?;
+            // A proxy would resolve the name itself.
+            builder.no_proxy().dns_resolver(PublicOnly)
+        } else {
+            builder
+        };
         let client = builder
             .build()
             .map_err(|error| Error::new(ErrorKind::Internal, "the client of other servers cannot be set up").with_source(error))?;
