@@ -6,20 +6,40 @@
 //!
 //! Start with [`TraceStore`].
 
+mod cached;
 mod contract;
+mod hybrid;
 mod id;
 mod model;
+#[cfg(feature = "remote")]
+mod peers;
+#[cfg(feature = "remote")]
+mod remote;
 mod runner;
 mod runs;
+mod stored;
+#[cfg(feature = "tool")]
+mod tool;
 
+pub use cached::{CacheOptions, CachedTraces, TraceCopies};
 pub use contract::{
     AddOptions, Added, EventStream, ForeignTrace, MessageRef, MessagesPage, MessagesQuery, PAGE_MAX, PathQuery, TracePage, TraceStore,
     TracesQuery, UnknownAgent,
 };
+pub use hybrid::HybridTraces;
 pub use id::{BadTraceId, Location, TraceAddress, TraceId};
 pub use model::{
     EventsPage, Goal, GoalStats, GoalStatus, GoalTree, GoalUpdate, Message, MessageUpdate, NewGoal, NewMessage, NewTrace, OtherFields,
     SequenceRange, Trace, TraceEvent, TraceMode, TraceStatus, TraceUpdate, kinds,
 };
-pub use runner::{RESULT_BYTES_MAX, RunRequest, RunResult, TraceRunner};
+pub use stored::{KeyReused, RUN_LEASE_MAX, RunClaim, RunHeld, StoredTraces, Traces, TracesOptions, TracesSweeper};
+#[cfg(feature = "remote")]
+pub use peers::{ApiKey, ConnectTunnel, Peer, Peers, PeersOptions};
+#[cfg(feature = "remote")]
+pub use remote::RemoteTraces;
+pub use runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult, TraceRunner};
 pub use runs::{ClaimRuns, HeldRun, RUN_ENDED, RunHandle, Runs, RunsOptions, TraceRuns};
+#[cfg(feature = "remote")]
+pub use runs::PeerRuns;
+#[cfg(feature = "tool")]
+pub use tool::{AGENT_TOOL, AgentCall, AgentCaller, AgentPlace, AgentPlaces, AgentTool, AgentToolOptions};
