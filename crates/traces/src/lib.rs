@@ -8,8 +8,10 @@
 
 mod cached;
 mod contract;
+pub mod files;
 mod hybrid;
 mod id;
+pub mod layout;
 mod model;
 #[cfg(feature = "remote")]
 mod peers;
@@ -17,6 +19,7 @@ mod peers;
 mod remote;
 mod runner;
 mod runs;
+mod scripted;
 mod stored;
 #[cfg(feature = "tool")]
 mod tool;
@@ -41,5 +44,6 @@ pub use runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult, TraceRunne
 pub use runs::{ClaimRuns, HeldRun, RUN_ENDED, RunHandle, Runs, RunsOptions, TraceRuns};
 #[cfg(feature = "remote")]
 pub use runs::PeerRuns;
+pub use scripted::{Gate, ScriptedRunner, Step};
 #[cfg(feature = "tool")]
 pub use tool::{AGENT_TOOL, AgentCall, AgentCaller, AgentPlace, AgentPlaces, AgentTool, AgentToolOptions};

@@ -3,6 +3,7 @@
 use crate::contract::TraceStore;
 use crate::id::TraceAddress;
 use crate::model::{NewMessage, TraceStatus};
+use crate::runs::TraceRuns;
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,15 +63,37 @@ impl RunResult {
         Self { status: TraceStatus::Stopped, summary: None, error: Some(reason.into()) }
     }
 
-    /// Cuts texts after [`RESULT_BYTES_MAX`] bytes.
-    pub(crate) fn bounded(mut self) -> Self {
+    /// Cuts each text after a number of bytes.
+    pub(crate) fn bounded(mut self, bytes_max: usize) -> Self {
         for text in [&mut self.summary, &mut self.error].into_iter().flatten() {
-            if text.len() > RESULT_BYTES_MAX {
-                text.truncate(text.floor_char_boundary(RESULT_BYTES_MAX));
+            if text.len() > bytes_max {
+                text.truncate(text.floor_char_boundary(bytes_max));
                 text.push('…');
             }
         }
         self
+    }
+}
+
+/// What a run works with.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RunContext {
+    /// The trace, which exists and has the status `running`. It lives in the store at hand.
+    pub trace: TraceAddress,
+    /// The runs of the same user, for sub-traces. [`TraceRuns::traces`] are their traces.
+    pub runs: TraceRuns,
+}
+
+impl RunContext {
+    /// Makes the context of a run.
+    pub fn new(trace: TraceAddress, runs: TraceRuns) -> Self {
+        Self { trace, runs }
+    }
+
+    /// Returns the traces of the user.
+    pub fn traces(&self) -> &Arc<dyn TraceStore> {
+        self.runs.traces()
     }
 }
 
@@ -81,9 +104,9 @@ impl RunResult {
 /// [`TraceStore::add_messages`] is one commit.
 #[async_trait]
 pub trait TraceRunner: Send + Sync + fmt::Debug {
-    /// Runs an agent on a trace that exists and whose status is `running`, until the run ends.
+    /// Runs an agent on a trace until the run ends.
     ///
     /// # Errors
     /// Those of the store and of the runner. A failure of the agent itself is a [`RunResult`].
-    async fn run(&self, traces: Arc<dyn TraceStore>, trace: &TraceAddress, request: RunRequest) -> Result<RunResult>;
+    async fn run(&self, context: &RunContext, request: RunRequest) -> Result<RunResult>;
 }

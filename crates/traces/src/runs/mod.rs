@@ -8,12 +8,16 @@
 //! soon as the leases of its claims end.
 
 mod claim;
+#[cfg(feature = "remote")]
+mod elsewhere;
 mod task;
 
 pub use claim::{ClaimRuns, HeldRun};
+#[cfg(feature = "remote")]
+pub use elsewhere::PeerRuns;
 
 use crate::contract::TraceStore;
-use crate::id::{TraceAddress, TraceId};
+use crate::id::{Location, TraceAddress, TraceId};
 use crate::model::TraceEvent;
 use crate::runner::{RunRequest, RunResult, TraceRunner};
 use futures::StreamExt;
@@ -123,7 +127,15 @@ impl Runs {
 
     /// Returns the runs on the traces of a user: `(tenant, user)`. A runner reaches what `traces` reaches.
     pub fn on(&self, user: User, traces: Arc<dyn TraceStore>) -> TraceRuns {
-        TraceRuns { host: self.0.clone(), user, traces, claims: Arc::new(claim::Alone) }
+        TraceRuns {
+            host: self.0.clone(),
+            user,
+            traces,
+            claims: Arc::new(claim::Alone),
+            #[cfg(feature = "remote")]
+            peers: None,
+            own: Vec::new(),
+        }
     }
 
     /// Returns how many runs there are.
@@ -140,7 +152,7 @@ impl Runs {
             table.running.values().cloned().collect()
         };
         for run in &running {
-            run.stop.send_replace(true);
+            run.request_stop();
         }
         let all = futures::future::join_all(running.iter().map(RunHandle::ended));
         tokio::time::timeout(limit, all).await.is_ok()
@@ -154,9 +166,38 @@ pub struct TraceRuns {
     user: User,
     traces: Arc<dyn TraceStore>,
     claims: Arc<dyn ClaimRuns>,
+    #[cfg(feature = "remote")]
+    peers: Option<PeerRuns>,
+    own: Vec<Location>,
 }
 
 impl TraceRuns {
+    /// Lets runs start sub-traces at peers.
+    #[cfg(feature = "remote")]
+    #[must_use]
+    pub fn with_peers(mut self, peers: PeerRuns) -> Self {
+        self.peers = Some(peers);
+        self
+    }
+
+    /// Adds a location under which others know this place. Sub-traces there are local.
+    #[must_use]
+    pub fn with_own_location(mut self, location: Location) -> Self {
+        self.own.push(location);
+        self
+    }
+
+    /// Returns the runs at peers.
+    #[cfg(feature = "remote")]
+    pub fn peers(&self) -> Option<&PeerRuns> {
+        self.peers.as_ref()
+    }
+
+    /// Returns the locations under which others know this place.
+    pub fn own_locations(&self) -> &[Location] {
+        &self.own
+    }
+
     /// Claims each trace before its run. Needed where several processes share a store.
     #[must_use]
     pub fn with_claims(mut self, claims: Arc<dyn ClaimRuns>) -> Self {
@@ -195,16 +236,7 @@ impl TraceRuns {
             Err(running) => return Ok(running),
         };
         let (ready, is_ready) = oneshot::channel();
-        let task = RunTask {
-            entered,
-            runner: self.host.runner.clone(),
-            traces: self.traces.clone(),
-            claims: self.claims.clone(),
-            trace: trace.clone(),
-            request,
-            idempotency_key,
-            options: self.host.options.clone(),
-        };
+        let task = RunTask { entered, runs: self.clone(), trace: trace.clone(), request, idempotency_key };
         // One task from the first write to the last, so that a caller that leaves early leaves nothing half done.
         tokio::spawn(work::carried(task.run(ready)));
         match is_ready.await {
@@ -321,10 +353,15 @@ impl RunHandle {
 
     /// Stops the run and waits until its trace is free. Stopping a run that ended changes nothing.
     pub async fn stop(&self) {
-        self.stop.send_replace(true);
+        self.request_stop();
         if !matches!(self.wait(STOP_LIMIT).await, Ok(Some(_))) {
             tracing::warn!("a run that was stopped has not written its status");
         }
+    }
+
+    /// Stops the run without waiting for its end.
+    pub fn request_stop(&self) {
+        self.stop.send_replace(true);
     }
 
     async fn ended(&self) -> Result<RunResult> {

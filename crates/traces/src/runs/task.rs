@@ -1,11 +1,11 @@
 //! One run, from its claim to its final status.
 
-use super::claim::{ClaimRuns, HeldRun, renew_until_lost};
-use super::{Entered, RUN_ENDED, RunsOptions, result_of};
+use super::claim::{HeldRun, renew_until_lost};
+use super::{Entered, RUN_ENDED, RunsOptions, TraceRuns, result_of};
 use crate::contract::{AddOptions, TraceStore};
 use crate::id::TraceAddress;
 use crate::model::{NewMessage, OtherFields, TraceStatus, TraceUpdate};
-use crate::runner::{RunRequest, RunResult, TraceRunner};
+use crate::runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult};
 use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -24,13 +24,10 @@ const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) struct RunTask {
     pub(super) entered: Entered,
-    pub(super) runner: Arc<dyn TraceRunner>,
-    pub(super) traces: Arc<dyn TraceStore>,
-    pub(super) claims: Arc<dyn ClaimRuns>,
+    pub(super) runs: TraceRuns,
     pub(super) trace: TraceAddress,
     pub(super) request: RunRequest,
     pub(super) idempotency_key: Option<String>,
-    pub(super) options: RunsOptions,
 }
 
 /// What came of the beginning of a run.
@@ -45,7 +42,7 @@ impl RunTask {
     /// Runs, and reports on `ready` whether the run began.
     pub(super) async fn run(mut self, ready: oneshot::Sender<Result<()>>) {
         let claimed = Instant::now();
-        let held = match self.claims.claim(self.trace.id(), self.options.lease).await {
+        let held = match self.runs.claims.claim(self.trace.id(), self.options().lease).await {
             Ok(held) => held,
             Err(error) => return self.refuse(ready, error),
         };
@@ -57,7 +54,7 @@ impl RunTask {
                     Begun::Ended(result) => result,
                     Begun::Runs => tokio::select! {
                         biased;
-                        error = renew_until_lost(&*held, self.options.lease, claimed) => self.lost(&error),
+                        error = renew_until_lost(&*held, self.options().lease, claimed) => self.lost(&error),
                         result = self.run_to_end() => result,
                     },
                 }
@@ -71,6 +68,14 @@ impl RunTask {
         self.entered.leave(result);
     }
 
+    fn traces(&self) -> &Arc<dyn TraceStore> {
+        &self.runs.traces
+    }
+
+    fn options(&self) -> &RunsOptions {
+        &self.runs.host.options
+    }
+
     /// Frees the trace, then reports that the run does not begin.
     fn refuse(self, ready: oneshot::Sender<Result<()>>, error: Error) {
         drop(self);
@@ -80,36 +85,37 @@ impl RunTask {
     /// Appends the messages and sets the status. Nothing changes if the store refuses the messages.
     async fn begin(&mut self) -> Result<Begun> {
         let unknown = || Error::new(ErrorKind::NotFound, format!("the trace `{}` does not exist", self.trace));
-        let found = self.traces.get_trace(&self.trace).await?.ok_or_else(unknown)?;
+        let found = self.traces().get_trace(&self.trace).await?.ok_or_else(unknown)?;
         let mut update = TraceUpdate::new().with_status(TraceStatus::Running);
         update.run_config = self.request.config.clone();
         if self.request.messages.is_empty() {
             update.head_sequence = self.request.after_sequence;
-            return self.traces.update_trace(&self.trace, update).await.map(|_| Begun::Runs);
+            return self.traces().update_trace(&self.trace, update).await.map(|_| Begun::Runs);
         }
         let messages = messages_after(&self.request)?;
         let mut options = AddOptions::new();
         options.idempotency_key = self.idempotency_key.clone();
-        let added = self.traces.add_messages(&self.trace, messages, &options).await?;
+        let added = self.traces().add_messages(&self.trace, messages, &options).await?;
         // This process holds the claim. If the run of the earlier call still had the status `running`, its process died.
         if added.repeated && found.status.is_final() {
-            return Ok(Begun::Ended(result_of(&*self.traces, &self.trace).await?));
+            return Ok(Begun::Ended(result_of(&**self.traces(), &self.trace).await?));
         }
-        self.write(|| self.traces.update_trace(&self.trace, update.clone())).await.map_err(Error::with_unknown_effect)?;
+        self.write(|| self.traces().update_trace(&self.trace, update.clone())).await.map_err(Error::with_unknown_effect)?;
         Ok(Begun::Runs)
     }
 
     /// Runs the runner until it ends or has to, and writes its end.
     async fn run_to_end(&self) -> RunResult {
-        let (began, deadline, mut stop) = (Instant::now(), self.options.deadline, self.entered.stop.clone());
-        let run = self.runner.run(self.traces.clone(), &self.trace, self.request.clone());
+        let (began, deadline, mut stop) = (Instant::now(), self.options().deadline, self.entered.stop.clone());
+        let context = RunContext::new(self.trace.clone(), self.runs.clone());
+        let run = self.runs.host.runner.run(&context, self.request.clone());
         let result = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => RunResult::stopped("the run was stopped"),
             () = tokio::time::sleep(deadline) => RunResult::failed(format!("the run took longer than {deadline:?} and was ended")),
             ended = AssertUnwindSafe(run).catch_unwind() => self.result(ended),
         };
-        let result = result.bounded();
+        let result = result.bounded(RESULT_BYTES_MAX);
         if let Err(error) = self.write_end(&result, began.elapsed()).await {
             tracing::error!(%error, trace = %self.trace, "the end of a run could not be written; its trace stays `running` until its next run");
         }
@@ -142,8 +148,8 @@ impl RunTask {
         data.insert("duration_ms".to_owned(), duration_ms.into());
         let update = TraceUpdate::new().with_status(result.status).with_duration_ms(duration_ms);
         let written = async {
-            self.write(|| self.traces.append_event(&self.trace, RUN_ENDED, data.clone())).await?;
-            self.write(|| self.traces.update_trace(&self.trace, update.clone())).await.map(drop)
+            self.write(|| self.traces().append_event(&self.trace, RUN_ENDED, data.clone())).await?;
+            self.write(|| self.traces().update_trace(&self.trace, update.clone())).await.map(drop)
         };
         match written.await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
