@@ -23,6 +23,7 @@ mod metrics;
 mod observed;
 mod problem;
 mod rights;
+mod served_traces;
 mod tls;
 mod token;
 
@@ -36,6 +37,7 @@ use hyper_util::rt::TokioTimer;
 use large::LargeAnswers;
 use metrics::Metrics;
 use observed::Observed;
+use served_traces::ServedTraces;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,10 +50,12 @@ use treehold_core::work::Owner;
 use treehold_mcp::{Consents, HttpLimits, McpOptions};
 use treehold_sessions::{Sessions, SessionsSweeper};
 use treehold_store::{MemoryStore, Namespace, Store};
+use treehold_traces::{Runs, TraceRunner, Traces, TracesSweeper};
 use treehold_tree::layer::Layered;
 
 pub use connection::ConnectionLimits;
 pub use rights::{Access, ActsFor, Rights};
+pub use served_traces::TraceStoreOf;
 pub use tls::TlsFiles;
 pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
 pub use treehold_core::wire::THREAD_HEADER;
@@ -59,7 +63,7 @@ pub use treehold_core::wire::THREAD_HEADER;
 /// How long shutdown waits for running requests.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often rows of deleted and expired sessions, and of interrupted imports, are removed.
+/// How often rows of deleted and expired sessions, of deleted traces, and of interrupted imports, are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// How often an HTTP/2 peer is pinged, and how long its reply may take.
@@ -86,6 +90,12 @@ pub struct ServeOptions {
     pub sessions: Option<Sessions>,
     /// The states of agents. Defaults to those of `store`.
     pub states: Option<AgentStates>,
+    /// The traces of agents that live here. Defaults to those of `store`.
+    pub traces: Option<Traces>,
+    /// What opens the store in which a user finds traces, if it reaches others than `traces`; none by default.
+    pub trace_stores: Option<TraceStoreOf>,
+    /// What runs agents on traces; none by default, so that requests to run are refused.
+    pub trace_runs: Option<Runs>,
     /// What compacts a session for an operator; none by default, so that requests to compact are refused.
     pub compactor: Option<Arc<dyn SessionCompactor>>,
     /// The path prefix of the routes that the inspector of agent hosts expects; none by default. It is empty, or starts with `/`.
@@ -123,6 +133,9 @@ impl ServeOptions {
             store: None,
             sessions: None,
             states: None,
+            traces: None,
+            trace_stores: None,
+            trace_runs: None,
             compactor: None,
             host_routes: None,
             tls: None,
@@ -170,6 +183,34 @@ impl ServeOptions {
     #[must_use]
     pub fn with_states(mut self, states: AgentStates) -> Self {
         self.states = Some(states);
+        self
+    }
+
+    /// Sets the traces of agents that live here.
+    #[must_use]
+    pub fn with_traces(mut self, traces: Traces) -> Self {
+        self.traces = Some(traces);
+        self
+    }
+
+    /// Sets what opens the store in which a user finds traces: one that also reaches other servers, or that keeps copies of their traces.
+    /// Requests then name those traces by qualified ids. Runs need the traces of this server in [`ServeOptions::traces`].
+    #[must_use]
+    pub fn with_trace_stores(mut self, stores: TraceStoreOf) -> Self {
+        self.trace_stores = Some(stores);
+        self
+    }
+
+    /// Runs agents on traces, with the default limits.
+    #[must_use]
+    pub fn with_trace_runner(self, runner: Arc<dyn TraceRunner>) -> Self {
+        self.with_trace_runs(Runs::new(runner))
+    }
+
+    /// Sets what runs agents on traces. The server stops the runs when it stops.
+    #[must_use]
+    pub fn with_trace_runs(mut self, runs: Runs) -> Self {
+        self.trace_runs = Some(runs);
         self
     }
 
@@ -357,18 +398,21 @@ impl HttpServer {
         let sweeper = SessionsSweeper::start(sessions.clone(), SWEEP_EVERY);
         let states = options.states.clone().unwrap_or_else(|| AgentStates::new(store.clone()));
         let states_sweeper = AgentStatesSweeper::start(states.clone(), SWEEP_EVERY);
-        let api = Arc::new(Api::new(workspace, store, sessions, states, options.compactor.clone(), limits, metrics, large));
+        let traces = options.traces.clone().unwrap_or_else(|| Traces::new(store.clone()));
+        let traces_sweeper = TracesSweeper::start(traces.clone(), SWEEP_EVERY);
+        let traces = ServedTraces::new(traces, options.trace_stores.clone(), options.trace_runs.clone());
+        let api = Arc::new(Api::new(workspace, store, sessions, states, traces, options.compactor.clone(), limits, metrics, large));
         let head_timeout = options.connections.head_timeout;
         let connections = Connections::new(options.connections);
         let attend = middleware::from_fn_with_state(connections.clone(), answer::attended);
         let router = api::router(api.clone(), doorkeeper.clone()).layer(attend);
 
         let handle: Handle<SocketAddr> = Handle::new();
-        let (stopping, ending) = (handle.clone(), doorkeeper.clone());
+        let (stopping, ending, ended) = (handle.clone(), doorkeeper.clone(), api.clone());
         let stopper = tokio::spawn(async move {
             stop.await;
             ending.doors().end_streams();
-            api.end_streams();
+            ended.end_streams();
             stopping.graceful_shutdown(Some(STOP_TIMEOUT));
         });
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -388,7 +432,10 @@ impl HttpServer {
             }
         };
         stopper.abort();
-        drop((sweeper, states_sweeper));
+        // Connections that changed their protocol are no longer among those of the server.
+        api.end_streams();
+        tokio::join!(api.streams_ended(STOP_TIMEOUT), api.stop_runs(STOP_TIMEOUT));
+        drop((sweeper, states_sweeper, traces_sweeper));
         doorkeeper.doors().close().await.and(served.map_err(failed))
     }
 }

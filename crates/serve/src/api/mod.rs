@@ -24,6 +24,7 @@ mod state;
 mod store;
 mod threads;
 mod traced;
+mod traces;
 
 use idempotency::ANSWERS_NAMESPACE;
 
@@ -33,6 +34,7 @@ use super::etag;
 use super::large::{LargeAnswers, SMALL_BYTES};
 use super::metrics::{self, Metrics};
 use super::problem::{self, Failed};
+use super::served_traces::ServedTraces;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -95,6 +97,8 @@ pub(super) struct Api {
     sessions: Sessions,
     /// The states of the agents of all users.
     states: AgentStates,
+    /// The traces of all users.
+    traces: ServedTraces,
     /// The turns of their sessions.
     turns: TurnGate,
     /// What compacts a session for an operator.
@@ -125,6 +129,7 @@ impl Api {
         store: Arc<dyn Store>,
         sessions: Sessions,
         states: AgentStates,
+        traces: ServedTraces,
         compactor: Option<Arc<dyn SessionCompactor>>,
         limits: ApiLimits,
         metrics: Arc<Metrics>,
@@ -143,6 +148,7 @@ impl Api {
             sessions,
             turns: TurnGate::new(states.store().clone()),
             states,
+            traces,
             compactor,
             limits,
             rooms,
@@ -162,6 +168,19 @@ impl Api {
     /// Ends the event streams.
     pub(super) fn end_streams(&self) {
         self.stopping.send_replace(true);
+    }
+
+    /// Waits for at most `limit` until the event streams have ended, those over WebSockets as well.
+    pub(super) async fn streams_ended(&self, limit: Duration) {
+        let all = u32::try_from(self.limits.streams_max).unwrap_or(u32::MAX);
+        if tokio::time::timeout(limit, self.streams.acquire_many(all)).await.is_err() {
+            tracing::warn!("some event streams did not end in time");
+        }
+    }
+
+    /// Stops the runs of agents, and waits for at most `limit` until their traces say so.
+    pub(super) async fn stop_runs(&self, limit: Duration) {
+        self.traces.shutdown(limit).await;
     }
 
     /// Waits until the answer of the current request may be large.
