@@ -313,6 +313,16 @@ impl PeerClient {
         Ok(body.freeze())
     }
 
+    /// Returns the headers of every request.
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Makes the error of a request without effects whose answer is missing or incomplete.
+    pub(super) fn unanswered(&self, error: TransportError) -> Error {
+        self.unreached(error).error.without_effect()
+    }
+
     /// Makes the failure of a request whose answer is missing or incomplete.
     fn unreached(&self, error: TransportError) -> Failed {
         let (failure, message, source) = error.into_parts();

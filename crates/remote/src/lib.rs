@@ -16,11 +16,13 @@
 //!
 //! `address` parses the URL, `transport` describes what sends one request, `network` does so over the network, `public_only` limits it to public addresses, `client` sends and retries,
 //! `stream` follows server-sent events, `check` validates answers, `tree` implements the operations, `page` combines several answers, and
-//! `events` follows the change feed.
+//! `events` follows the change feed. `dial` connects to a server that shall call back over that connection, and `tunnel` keeps and asks
+//! those that connected here.
 
 mod address;
 mod check;
 mod client;
+mod dial;
 mod events;
 mod network;
 mod page;
@@ -28,6 +30,7 @@ mod public_only;
 mod stream;
 mod transport;
 mod tree;
+mod tunnel;
 
 use self::address::Address;
 use self::tree::RemoteTree;
@@ -43,9 +46,11 @@ use treehold_tree::backend::{Backend, Subtree};
 use treehold_tree::forward_backend;
 
 pub use client::{Answer, Ask, PeerClient, RefusedStatus};
+pub use dial::{CONNECT, TUNNEL_PROTOCOL, dial};
 pub use http::{HeaderMap, Method, StatusCode};
 pub use stream::{ServerEvent, StreamNews};
 pub use transport::{Failure, Transport, TransportError, TransportRequest, TransportResponse};
+pub use tunnel::{Reservation, TunnelCounts, TunnelEnd, TunnelOptions, Tunnels, check_machine_name};
 
 /// The most bytes of an answer, unless a caller sets another bound.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;

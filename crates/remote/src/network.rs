@@ -75,7 +75,7 @@ impl Transport for Network {
 }
 
 /// Makes the error of a request whose response is missing or incomplete.
-fn unreached(error: reqwest::Error) -> TransportError {
+pub(super) fn unreached(error: reqwest::Error) -> TransportError {
     let failure = match (error.is_connect(), error.is_timeout()) {
         (true, _) => Failure::Unsent,
         (false, true) => Failure::TimedOut,
