@@ -270,6 +270,12 @@ fn swapping(host: &Host, name: &'static str, target: &'static str, stop: Arc<Ato
     })
 }
 
+/// Returns whether a text has a number that is not part of another one, such as the fraction of a time or a version.
+fn has_number(text: &str, number: &str) -> bool {
+    let is_apart = |beside: Option<char>| beside.is_none_or(|beside| !beside.is_alphanumeric());
+    text.match_indices(number).any(|(at, _)| is_apart(text[..at].chars().next_back()) && is_apart(text[at + number.len()..].chars().next()))
+}
+
 /// Regression: the rule was checked against what had been there before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn link_swapped_in_between_check_and_use_is_not_followed() {
@@ -282,7 +288,7 @@ async fn link_swapped_in_between_check_and_use_is_not_followed() {
             for at in ["/workspace/ok/file", "/workspace/ok/plain/s", "/workspace/ok/plain/file"].map(path) {
                 for kind in OpKind::ALL {
                     if let Some(answers) = look(&tree, kind, &at).await {
-                        let is_shown = [format!("{SECRET} of"), SECRET_BYTES.to_string()].iter().any(|secret| answers.contains(secret));
+                        let is_shown = answers.contains(&format!("{SECRET} of")) || has_number(&answers, &SECRET_BYTES.to_string());
                         assert!(!is_shown, "{protection}: `{kind}` of `{at}`: {answers}");
                     }
                 }
