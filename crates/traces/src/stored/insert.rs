@@ -6,28 +6,25 @@
 
 use super::draft::Spent;
 use super::goals::{GoalTotals, TREE, totals_key};
+use super::insertion::{INSERTING, InsertionRow, insertions};
 use super::messages::{MessageMeta, default_id, default_sequence, goal_key};
 use super::path::Path;
 use super::rows::{
-    Description, DirectoryRow, Head, LIVE, Opened, Part, Removal, description_key, directory, head_key, position_key, removals, trace_of,
+    Description, DirectoryRow, Head, LIVE, Opened, Part, Removal, description_key, directory, head_key, position_key, trace_of,
 };
 use super::text::{check_key, check_name, check_usage, checked};
-use super::{StoredTraces, Traces, TracesOptions, foreign, recent, rows};
+use super::{StoredTraces, TracesOptions, foreign, recent, rows};
 use crate::contract::PAGE_MAX;
 use crate::id::TraceId;
 use crate::model::{GoalTree, Message, Trace, TraceEvent};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::{row, stored};
 use treehold_core::ops::Version;
-use treehold_core::reserved::{RESERVED_ROOT, TRACES};
 use treehold_core::retry::Attempts;
-use treehold_store::{Batch, Condition, Namespace, ScanEntry, ScanOptions, escape_key, unescape_key};
-
-
+use treehold_store::{Batch, Condition, Namespace, ScanOptions, escape_key, unescape_key};
 
 /// How many rows are written in one commit.
 const ROWS: usize = 500;
@@ -38,27 +35,8 @@ const ROWS_BYTES: usize = 4 << 20;
 /// The part of a file that one row holds, in bytes.
 pub(crate) const ORIGINAL_BYTES: usize = 256 << 10;
 
-/// How long an insertion may pause before a sweep removes its rows.
-const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
-
-/// The key, beneath a trace's data, of the row that exists while the trace is inserted.
-const INSERTING: &str = "inserting";
-
 /// The key, beneath a trace's data, of what an export needs to know about the insertion.
 const INSERTED: &str = "inserted";
-
-/// The insertions in progress. No tenant can have this name.
-fn insertions() -> Namespace {
-    Namespace::new(TRACES.into_iter().chain([RESERVED_ROOT, "insertions"])).expect("four plain components")
-}
-
-/// The row of an insertion in progress.
-#[derive(Debug, Serialize, Deserialize)]
-struct InsertionRow {
-    removal: Removal,
-    /// When it was renewed, in microseconds since 1970.
-    at: i64,
-}
 
 /// What an export needs to know about the insertion of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -148,12 +126,8 @@ impl StoredTraces {
         if self.owner(id).await?.is_some() {
             return Err(taken(id));
         }
-        let removal = Removal {
-            tenant: self.rows.tenant.clone(),
-            user: self.rows.user.clone(),
-            trace: id.clone().into(),
-            data: (self.traces.ids)(),
-        };
+        let removal =
+            Removal { tenant: self.rows.tenant.clone(), user: self.rows.user.clone(), trace: id.clone().into(), data: (self.traces.ids)() };
         Ok(Insert { traces: self, id, removal, batch: Batch::new(), batch_bytes: 0, goals: GoalTree::default(), is_begun: false })
     }
 
@@ -241,7 +215,8 @@ impl Insert<'_> {
             };
             totals.extend(GoalTotals::default().with(spent).map(|total| (totals_key(&goal.id), row(&total))));
             goal.self_stats.other = own.other;
-            goal.cumulative_stats = crate::model::GoalStats { other: std::mem::take(&mut goal.cumulative_stats.other), ..Default::default() };
+            goal.cumulative_stats =
+                crate::model::GoalStats { other: std::mem::take(&mut goal.cumulative_stats.other), ..Default::default() };
         }
         let value = checked("goal tree", &kept, self.traces.options().goal_tree_bytes_max)?;
         let rows = self.part(Part::Goals)?;
@@ -376,34 +351,6 @@ impl Insert<'_> {
     fn swept(&self) -> Error {
         let message = format!("the import of `{}` paused for too long and its rows were removed; import it again", self.id);
         Error::new(ErrorKind::Conflict, message).without_effect()
-    }
-}
-
-impl Traces {
-    /// Marks the rows of insertions that were interrupted for removal, at most `insertions_max` of them.
-    ///
-    /// Cost: one round trip if there are none.
-    pub(super) async fn give_up_insertions(&self, insertions_max: usize) -> Result<()> {
-        let page = self.store.scan(&insertions(), ScanOptions::new().with_values(true).with_limit(insertions_max)).await?;
-        let pause = i64::try_from(PAUSE_MAX.as_micros()).expect("an hour is some microseconds");
-        for entry in page.entries {
-            let ScanEntry::Item(item) = entry else { continue };
-            let insertion: InsertionRow = stored("row of an import", &item.value)?;
-            if self.now().saturating_sub(insertion.at) > pause {
-                self.give_up(&insertion.removal).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Marks the rows of an insertion for removal. None of its commits has an effect from now on. A trace that it completed stays.
-    async fn give_up(&self, removal: &Removal) -> Result<()> {
-        let data = removal.rows().data(&removal.data)?;
-        let batch = Batch::new()
-            .expect(&data, INSERTING, Condition::Exists)
-            .delete(&data, INSERTING)
-            .delete(&insertions(), removal.key());
-        rows::commit(&*self.store, removal.put(batch)).await.map(drop)
     }
 }
 

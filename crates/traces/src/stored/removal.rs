@@ -22,14 +22,17 @@ impl Traces {
     /// Removes rows that deletions of traces have left behind, for at most `traces_max` traces. Returns the number of traces whose rows are
     /// all removed.
     ///
-    /// Cost: one round trip if there is nothing to remove.
+    /// Rows of imports that were interrupted an hour ago or earlier are removed as well.
+    ///
+    /// Cost: two round trips if there is nothing to remove.
     ///
     /// # Errors
     /// The last error, after every other trace was tried.
     pub async fn sweep_some(&self, traces_max: usize) -> Result<usize> {
+        let given_up = self.give_up_insertions(traces_max).await;
         let options = ScanOptions::new().with_values(true).with_limit(traces_max);
         let page = self.store.scan(&removals(), options).await?;
-        let (mut removed, mut failed) = (0, None);
+        let (mut removed, mut failed) = (0, given_up.err());
         for entry in page.entries {
             let ScanEntry::Item(item) = entry else { continue };
             let swept = match stored::<Removal>("removal of a trace", &item.value) {
