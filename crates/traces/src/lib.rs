@@ -7,12 +7,15 @@
 //! Start with [`TraceStore`].
 
 mod cached;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod contract;
 pub mod files;
 mod hybrid;
 mod id;
 pub mod layout;
 mod model;
+mod organization;
 #[cfg(feature = "remote")]
 mod peers;
 #[cfg(feature = "remote")]
@@ -36,8 +39,9 @@ pub use model::{
     SequenceRange, Trace, TraceEvent, TraceMode, TraceStatus, TraceUpdate, kinds,
 };
 pub use stored::{KeyReused, RUN_LEASE_MAX, RunClaim, RunHeld, StoredTraces, Traces, TracesOptions, TracesSweeper};
+pub use organization::OrganizationTraces;
 #[cfg(feature = "remote")]
-pub use peers::{ApiKey, ConnectTunnel, Peer, Peers, PeersOptions};
+pub use peers::{ApiKey, Peer, Peers, PeersOptions, TunnelOf};
 #[cfg(feature = "remote")]
 pub use remote::RemoteTraces;
 pub use runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult, TraceRunner};
