@@ -3,6 +3,7 @@
 use crate::log::Digests;
 use crate::options::AgentStatesOptions;
 use crate::rows::{Form, corrupt, seal, unseal};
+use crate::state::text_depth;
 use bytes::Bytes;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -11,7 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::json::{Json, row, stored};
+use treehold_core::json::{JSON_DEPTH_MAX, Json, row, stored};
 use treehold_core::work;
 
 /// The member of a state whose elements are kept as a log.
@@ -82,7 +83,7 @@ impl<'a> Given<'a> {
     /// Checks a value and reads its messages.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) over a limit.
+    /// [`TooLarge`](ErrorKind::TooLarge) over a limit, [`InvalidArgument`](ErrorKind::InvalidArgument) for a list that nests too deep.
     pub(crate) async fn prepare(self, options: &Arc<AgentStatesOptions>) -> Result<Prepared> {
         let size_bytes = self.size_bytes();
         if size_bytes > options.value_bytes_max {
@@ -164,7 +165,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Checks the sizes of the messages.
+    /// Checks the sizes of the messages, and how deep a list nests.
     fn check(&self, options: &AgentStatesOptions) -> Result<()> {
         let max = options.message_bytes_max;
         for (index, message) in self.frame.iter().flat_map(|frame| &frame.messages).enumerate() {
@@ -173,6 +174,12 @@ impl<'a> Content<'a> {
                 let message = format!("message {index} has {size_bytes} bytes and at most {max} are allowed; keep large results in files");
                 return Err(Error::new(ErrorKind::TooLarge, message));
             }
+        }
+        // A list is also read as one array: over HTTP, in an export, and if it is kept whole.
+        let too_deep = |value: &Json| text_depth(value.as_str()) >= JSON_DEPTH_MAX;
+        if let Some(index) = self.values.iter().position(too_deep) {
+            let message = format!("element {index} of the list nests deeper than {} levels; flatten it", JSON_DEPTH_MAX - 1);
+            return Err(Error::invalid_argument(message).without_effect());
         }
         Ok(())
     }
