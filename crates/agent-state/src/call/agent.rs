@@ -469,7 +469,7 @@ impl fmt::Debug for StatelessAgent {
 /// The result of a tool that an earlier call left behind.
 const LEFT_OPEN: &str = "An earlier call ended before this tool returned a result. It may or may not have run.";
 
-/// What a loop ended with: `None` if a shutdown stopped it, an error on the outside if it panicked.
+/// The end of a loop: `None` if a shutdown stopped it, the outer error if it panicked.
 type Ended<T> = Option<std::thread::Result<Result<T>>>;
 
 /// Saves what a loop left behind.

@@ -189,7 +189,7 @@ pub struct TurnGate(pub(super) Arc<Gate>);
 pub(super) struct Gate {
     pub(super) store: Arc<dyn Store>,
     pub(super) options: TurnOptions,
-    /// The id of this gate. Tickets that carry it are cleaned up by it alone.
+    /// The id of this gate, in its tickets. Only this gate removes those that nobody here waits with.
     id: String,
     number: AtomicU64,
     /// The lines of the sessions that have a turn or a waiter here.
@@ -214,7 +214,7 @@ pub(super) struct Running {
     pub(super) is_closed: bool,
 }
 
-/// What a running turn is told.
+/// The signals to a running turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Signals {
     pub(super) interrupt: Option<Interrupt>,

@@ -51,7 +51,7 @@ pub(super) struct Party {
     pub(super) gate: String,
     /// The id within the process.
     pub(super) id: String,
-    /// Who it is, for people.
+    /// The name of the owner, for people who look at the rows.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) owner: String,
 }
@@ -266,7 +266,7 @@ impl LeaseQueue {
         }
     }
 
-    /// Returns whose a ticket is.
+    /// Returns the owner of a ticket; `None` if the ticket is gone.
     pub(super) async fn ticket_party(&self, key: &str) -> Result<Option<Party>> {
         self.store.get(&self.namespace, key).await?.map(|item| party(&item)).transpose()
     }

@@ -24,7 +24,7 @@ const EXPIRY_PAUSE: Duration = Duration::from_millis(2);
 /// How often the queue is read in a row before messages are handled.
 const STEPS_MAX: usize = 16;
 
-/// What callers tell the line.
+/// A message from a caller to the line.
 pub(super) enum Message {
     Arrive(Waiter),
     /// The waiter with this number gave up, or got its turn.
@@ -47,7 +47,7 @@ pub(super) struct Waiter {
 
 impl Waiter {
     fn answer(self, answer: Result<Option<Turn>>) {
-        // A turn that nobody takes is released by its drop.
+        // If the caller is gone, dropping the turn releases it.
         drop(self.answer.send(answer));
     }
 }
@@ -201,7 +201,7 @@ impl Line {
         if is_alone && self.take(None).await? {
             return Ok(());
         }
-        // Whoever takes a turn at once or not at all came too late.
+        // Tries are refused, because the turn is not free.
         let (tries, waiting) = std::mem::take(&mut self.waiting).into_iter().partition::<VecDeque<_>, _>(|waiter| waiter.is_try);
         self.waiting = waiting;
         tries.into_iter().for_each(|waiter| waiter.answer(Ok(None)));
@@ -212,7 +212,7 @@ impl Line {
         let tickets = match self.queue.enqueue(&new).await {
             Ok(tickets) => tickets,
             Err(error) => {
-                // They have no place in the queue that they could keep.
+                // They have no tickets, so they lose no place in the queue.
                 self.unknown_until = error.may_have_effect().then(|| Instant::now() + self.gate.options.lease);
                 let (waiting, refused) =
                     std::mem::take(&mut self.waiting).into_iter().partition::<VecDeque<_>, _>(|waiter| waiter.ticket.is_some());
@@ -244,7 +244,7 @@ impl Line {
                 return Ok(());
             }
         }
-        // Others are faster every time. Let messages in.
+        // Other processes win every race. Handle messages before the next attempt.
         self.next_look = Instant::now() + RETRY;
         Ok(())
     }
@@ -283,7 +283,7 @@ impl Line {
         if let Some(first) = &seen.first {
             next = self.waiting.iter().position(|waiter| waiter.ticket.as_ref() == Some(&first.key));
             if next.is_none() && first.party.gate == self.gate_id() {
-                // Its waiter gave up, or never learned of it.
+                // Its waiter gave up, or the answer with its key was lost.
                 self.queue.leave(std::slice::from_ref(&first.key)).await?;
                 self.leaving.retain(|key| *key != first.key);
                 return Ok(true);
@@ -341,7 +341,7 @@ impl Line {
         waiter.answer(Ok(Some(turn)));
     }
 
-    /// Another process took the session over.
+    /// Ends the turn here, after another process took the session over.
     fn lose(&mut self) {
         if let Some(held) = self.held.take() {
             tracing::warn!(key = %self.key, "a turn was lost: another process took the session over");
@@ -388,7 +388,7 @@ impl Line {
         now + pause
     }
 
-    /// Notes a failure of the store. Whoever waits for longer than a lease lasts is told of it.
+    /// Notes a failure of the store. Once it has failed for as long as a lease lasts, all waiters get the error.
     fn failed(&mut self, error: Error) {
         let now = Instant::now();
         tracing::warn!(%error, key = %self.key, "the queue of a session could not be read or written; it is tried again");
@@ -480,7 +480,7 @@ impl Line {
     }
 }
 
-/// Makes the same error once more, for another waiter.
+/// Copies an error for another waiter.
 fn again(error: &Error) -> Error {
     let copy = Error::new(error.kind(), error.message());
     if error.may_have_effect() { copy.with_unknown_effect() } else { copy.without_effect() }

@@ -1,6 +1,6 @@
-//! Turns for callers elsewhere, who ask again and again instead of holding a [`Turn`](super::Turn): clients over HTTP.
+//! Turns for remote callers, such as HTTP clients. They poll with a ticket instead of holding a [`Turn`](super::Turn).
 //!
-//! They stand in the same queues as the calls of this process. Nothing about them is kept in memory between two requests.
+//! They wait in the same queues as the calls of this process. Between two requests nothing about them is kept in memory.
 
 use super::gate::{TurnGate, TurnKey, TurnOptions, busy, lost};
 use super::interrupt::Interrupt;
@@ -256,7 +256,7 @@ impl Asking {
         ticket.ok_or_else(|| Error::new(ErrorKind::Internal, "the store returned no version for an append"))
     }
 
-    /// Returns how long to wait for what no watch reports: the end of somebody's time.
+    /// Returns how long to wait for what no watch reports: the end of the lease or of the first ticket.
     fn pause(&self, seen: &Seen) -> Duration {
         let now = self.options.clock.now();
         let first = seen.first.as_ref().and_then(|first| first.expires_at);
