@@ -26,6 +26,7 @@ mod rights;
 mod served_traces;
 mod tls;
 mod token;
+mod tunnels;
 
 use api::{Api, ApiLimits};
 use axum::middleware;
@@ -41,6 +42,7 @@ use served_traces::ServedTraces;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use treehold_agent::session::ThreadDurability;
 use treehold_agent::workspace::Workspace;
 use treehold_agent_state::{AgentStates, AgentStatesSweeper, SessionCompactor};
@@ -49,9 +51,11 @@ use treehold_core::scope::Scope;
 use treehold_core::work::Owner;
 use treehold_mcp::{Consents, HttpLimits, McpOptions};
 use treehold_sessions::{Sessions, SessionsSweeper};
+use treehold_remote::Tunnels;
 use treehold_store::{MemoryStore, Namespace, Store};
 use treehold_traces::{Runs, TraceRunner, Traces, TracesSweeper};
 use treehold_tree::layer::Layered;
+use tunnels::{Dialling, ServedTunnels};
 
 pub use connection::ConnectionLimits;
 pub use rights::{Access, ActsFor, Rights};
@@ -59,6 +63,7 @@ pub use served_traces::TraceStoreOf;
 pub use tls::TlsFiles;
 pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
 pub use treehold_core::wire::THREAD_HEADER;
+pub use tunnels::Dial;
 
 /// How long shutdown waits for running requests.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -100,6 +105,10 @@ pub struct ServeOptions {
     pub compactor: Option<Arc<dyn SessionCompactor>>,
     /// The path prefix of the routes that the inspector of agent hosts expects; none by default. It is empty, or starts with `/`.
     pub host_routes: Option<String>,
+    /// The machines that connect to this server; none by default, so that they are refused.
+    pub tunnels: Option<Tunnels>,
+    /// The servers to dial, so that they can send requests here.
+    pub dials: Vec<Dial>,
     /// The certificate to serve TLS with; none by default.
     pub tls: Option<TlsFiles>,
     /// Which hosts and origins may send requests, and how large request bodies may be.
@@ -138,6 +147,8 @@ impl ServeOptions {
             trace_runs: None,
             compactor: None,
             host_routes: None,
+            tunnels: None,
+            dials: Vec::new(),
             tls: None,
             limits: HttpLimits::default(),
             upload_bytes_max: 64 << 20,
@@ -228,6 +239,20 @@ impl ServeOptions {
         self
     }
 
+    /// Accepts machines that connect, and keeps their connections in a registry.
+    #[must_use]
+    pub fn with_tunnels(mut self, tunnels: Tunnels) -> Self {
+        self.tunnels = Some(tunnels);
+        self
+    }
+
+    /// Sets the servers to dial, so that they can send requests here.
+    #[must_use]
+    pub fn with_dials(mut self, dials: Vec<Dial>) -> Self {
+        self.dials = dials;
+        self
+    }
+
     /// Sets the certificate to serve TLS with.
     #[must_use]
     pub fn with_tls(mut self, tls: Option<TlsFiles>) -> Self {
@@ -313,7 +338,7 @@ impl HttpServer {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that other hosts can reach, without a token, for a prefix of host
-    /// routes that is no path or is taken, and for threads that are saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share; [`Unavailable`](ErrorKind::Unavailable) if
+    /// routes that is no path or is taken, for a server to dial whose requests would need no token, and for threads that are saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share; [`Unavailable`](ErrorKind::Unavailable) if
     /// listening on the address fails.
     pub async fn bind(workspace: Workspace, mcp: McpOptions, options: ServeOptions) -> Result<Self> {
         let address = options.address;
@@ -324,6 +349,8 @@ impl HttpServer {
         if let Some(prefix) = &options.host_routes {
             check_prefix(prefix)?;
         }
+        let requires_token = options.token.is_some() || options.tokens;
+        options.dials.iter().try_for_each(|dial| dial.check(requires_token))?;
         let is_shared = options.store.as_ref().is_some_and(|store| store.capabilities().shared);
         if is_shared && workspace.checkpointer().is_some() && workspace.durability() == ThreadDurability::Exit {
             let message = "threads are saved at the end (`durability = \"exit\"`), so other servers of this store would not see them, and they \
@@ -401,11 +428,18 @@ impl HttpServer {
         let traces = options.traces.clone().unwrap_or_else(|| Traces::new(store.clone()));
         let traces_sweeper = TracesSweeper::start(traces.clone(), SWEEP_EVERY);
         let traces = ServedTraces::new(traces, options.trace_stores.clone(), options.trace_runs.clone());
-        let api = Arc::new(Api::new(workspace, store, sessions, states, traces, options.compactor.clone(), limits, metrics, large));
+        let tunnels = ServedTunnels::new(options.tunnels.clone());
+        let api = Arc::new(Api::new(workspace, store, sessions, states, traces, tunnels, options.compactor.clone(), limits, metrics, large));
         let head_timeout = options.connections.head_timeout;
         let connections = Connections::new(options.connections);
         let attend = middleware::from_fn_with_state(connections.clone(), answer::attended);
         let router = api::router(api.clone(), doorkeeper.clone()).layer(attend);
+
+        let dialling = Dialling { router: router.clone(), stop_timeout: STOP_TIMEOUT, open: api.metrics().dialled() };
+        let mut dials = JoinSet::new();
+        for dial in options.dials {
+            dials.spawn(dialling.clone().keep(dial, api.stopping()));
+        }
 
         let handle: Handle<SocketAddr> = Handle::new();
         let (stopping, ending, ended) = (handle.clone(), doorkeeper.clone(), api.clone());
@@ -434,7 +468,9 @@ impl HttpServer {
         stopper.abort();
         // Connections that changed their protocol are no longer among those of the server.
         api.end_streams();
-        tokio::join!(api.streams_ended(STOP_TIMEOUT), api.stop_runs(STOP_TIMEOUT));
+        tokio::join!(api.streams_ended(STOP_TIMEOUT), api.stop_runs(STOP_TIMEOUT), api.tunnels().ended(STOP_TIMEOUT));
+        // Each gives its running requests as long as the server gives others.
+        while dials.join_next().await.is_some() {}
         drop((sweeper, states_sweeper, traces_sweeper));
         doorkeeper.doors().close().await.and(served.map_err(failed))
     }

@@ -28,13 +28,14 @@ mod traces;
 
 use idempotency::ANSWERS_NAMESPACE;
 
-use super::caller::{Caller, Doorkeeper, admit};
+use super::caller::{CONNECT_ROUTE, Caller, Doorkeeper, admit};
 use super::connection::is_health;
 use super::etag;
 use super::large::{LargeAnswers, SMALL_BYTES};
 use super::metrics::{self, Metrics};
 use super::problem::{self, Failed};
 use super::served_traces::ServedTraces;
+use super::tunnels::{ServedTunnels, connect};
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -99,6 +100,8 @@ pub(super) struct Api {
     states: AgentStates,
     /// The traces of all users.
     traces: ServedTraces,
+    /// The machines that are connected.
+    tunnels: ServedTunnels,
     /// The turns of their sessions.
     turns: TurnGate,
     /// What compacts a session for an operator.
@@ -130,6 +133,7 @@ impl Api {
         sessions: Sessions,
         states: AgentStates,
         traces: ServedTraces,
+        tunnels: ServedTunnels,
         compactor: Option<Arc<dyn SessionCompactor>>,
         limits: ApiLimits,
         metrics: Arc<Metrics>,
@@ -149,6 +153,7 @@ impl Api {
             turns: TurnGate::new(states.store().clone()),
             states,
             traces,
+            tunnels,
             compactor,
             limits,
             rooms,
@@ -163,6 +168,20 @@ impl Api {
             large,
             readiness: Readiness::default(),
         }
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Returns the machines that are connected.
+    pub(super) fn tunnels(&self) -> &ServedTunnels {
+        &self.tunnels
+    }
+
+    /// Returns a receiver that becomes true when the server is stopping.
+    pub(super) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
     }
 
     /// Ends the event streams.
@@ -213,6 +232,7 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .layer(middleware::from_fn_with_state(api.clone(), within_deadline))
         .route("/mcp", axum::routing::any(mcp))
         .route("/mcp/t/{thread}", axum::routing::any(mcp))
+        .route(CONNECT_ROUTE, get(connect))
         .layer(middleware::from_fn_with_state(api.clone(), one_of_its_user))
         .route("/metrics", get(show_metrics))
         .route_layer(middleware::from_fn_with_state(doorkeeper, admit));
@@ -279,7 +299,7 @@ async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, 
 
 /// Serves all metrics.
 async fn show_metrics(State(api): State<Arc<Api>>) -> Response {
-    api.metrics.show(&api.workspace)
+    api.metrics.show(&api.workspace, api.tunnels.counts())
 }
 
 async fn nowhere(request: Request) -> Response {
