@@ -31,7 +31,7 @@ pub struct RunRequest {
 }
 
 /// The longest summary and the longest error of a run that are kept, in bytes.
-pub const RESULT_BYTES_MAX: usize = 64 << 10;
+pub const RESULT_BYTES_MAX: usize = 16 << 10;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -90,7 +90,8 @@ impl PeerRuns {
     }
 
     async fn at(&self, trace: &TraceAddress, action: &str) -> Result<(PeerClient, String)> {
-        let location: &Location = trace.location().ok_or_else(|| Error::invalid_argument(format!("the trace `{trace}` does not live elsewhere")))?;
+        let location: &Location =
+            trace.location().ok_or_else(|| Error::invalid_argument(format!("the trace `{trace}` does not live elsewhere")))?;
         let id = utf8_percent_encode(trace.id().as_str(), NON_ALPHANUMERIC);
         Ok((self.peers.client(location).await?, format!("/v1/traces/{id}/{action}")))
     }

@@ -17,6 +17,7 @@ pub use claim::{ClaimRuns, HeldRun};
 pub use elsewhere::PeerRuns;
 
 use crate::contract::TraceStore;
+use crate::hybrid::HybridTraces;
 use crate::id::{Location, TraceAddress, TraceId};
 use crate::model::TraceEvent;
 use crate::runner::{RunRequest, RunResult, TraceRunner};
@@ -269,6 +270,14 @@ impl TraceRuns {
         let Some(run) = self.host.table.lock().running.get(&self.key(local(trace)?)).cloned() else { return Ok(false) };
         run.stop().await;
         Ok(true)
+    }
+
+    /// Binds the writes to local traces to a claim.
+    fn bind(&mut self, held: &dyn HeldRun) {
+        if let Some(local) = held.traces() {
+            let traces = HybridTraces::new(local, self.traces.clone());
+            self.traces = Arc::new(self.own.iter().cloned().fold(traces, HybridTraces::with_own_location));
+        }
     }
 
     fn key(&self, trace: &TraceId) -> RunKey {

@@ -246,12 +246,20 @@ async fn end_of(mut started: Started, options: &AgentToolOptions) -> RunResult {
 }
 
 /// Returns the trace of a task.
-async fn find_or_create(place: &AgentPlace, caller: &AgentCaller, target: &Target, task: &str, number: usize) -> Result<TraceAddress, Outcome> {
+async fn find_or_create(
+    place: &AgentPlace,
+    caller: &AgentCaller,
+    target: &Target,
+    task: &str,
+    number: usize,
+) -> Result<TraceAddress, Outcome> {
     match target {
         Target::Existing(trace) => match place.traces().get_trace(trace).await {
             Ok(Some(_)) => Ok(trace.clone()),
             Ok(None) => Err(Outcome { result: RunResult::failed("Trace not found"), sub_trace: None }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(Outcome { result: RunResult::failed("Trace not found"), sub_trace: None }),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(Outcome { result: RunResult::failed("Trace not found"), sub_trace: None })
+            }
             Err(error) => Err(Outcome::failed(Some(trace), &error)),
         },
         Target::New(location) => {
@@ -282,7 +290,9 @@ async fn find_or_create(place: &AgentPlace, caller: &AgentCaller, target: &Targe
 fn sub_trace_id(caller: &AgentCaller, number: u32) -> Result<TraceId> {
     let Some(parent) = &caller.trace else { return Ok(TraceId::random()) };
     TraceId::of_sub_trace(parent.id(), SUB_TRACE_MODE, Timestamp::now(), number + 1).map_err(|error| {
-        error.with_message("agents are nested too deeply: the id of the trace would have over 255 bytes; do the task without a further agent")
+        error.with_message(
+            "agents are nested too deeply: the id of the trace would have over 255 bytes; do the task without a further agent",
+        )
     })
 }
 

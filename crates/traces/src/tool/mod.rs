@@ -68,15 +68,15 @@ impl AgentToolOptions {
 struct Arguments {
     /// The task for the agent. Several tasks start several agents, which work at the same time.
     task: Vec<String>,
-    /// The trace of an earlier agent to continue, as `sub_trace_id` named it. Without it, a new agent starts.
+    /// The trace of an earlier agent to continue, as `sub_trace_id` named it; empty for a new agent.
     #[serde(default)]
-    continue_from: Option<String>,
-    /// Where the agent runs, such as `@laptop` or `agent://host:8000`. Without it: where `continue_from` lives, or here.
+    continue_from: String,
+    /// Where the agent runs, such as `@laptop` or `agent://host:8000`; empty for where `continue_from` lives, or here.
     #[serde(default)]
-    agent_url: Option<String>,
+    agent_url: String,
     /// What the agent should know besides its task.
     #[serde(default)]
-    context: Option<String>,
+    context: String,
 }
 
 /// The tool `agent`.
@@ -135,8 +135,10 @@ impl Tool for AgentTool {
         let arguments: Arguments = self.info.parse(arguments)?;
         let place = self.places.of(context.scope).await?;
         let caller = self.caller(&place, context).await;
-        let context = arguments.context.map(|text| Json::of(&text)).transpose()?;
-        let call = AgentCall { tasks: arguments.task, continue_from: arguments.continue_from, agent_url: arguments.agent_url, context };
+        let Arguments { task, continue_from, agent_url, context } = arguments;
+        let given = |text: String| Some(text).filter(|text| !text.is_empty());
+        let context = given(context).map(|text| Json::of(&text)).transpose()?;
+        let call = AgentCall { tasks: task, continue_from: given(continue_from), agent_url: given(agent_url), context };
         let answer = self.call(&place, &caller, call).await;
         Ok(ToolOutput::new(answer.to_string()).with_data(answer))
     }
