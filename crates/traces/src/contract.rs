@@ -88,6 +88,41 @@ impl Default for TracesQuery {
     }
 }
 
+impl TracesQuery {
+    /// Lists the newest traces.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lists only traces with a status.
+    #[must_use]
+    pub fn with_status(mut self, status: TraceStatus) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Lists only traces of a mode.
+    #[must_use]
+    pub fn with_mode(mut self, mode: TraceMode) -> Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Sets the most traces.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Continues after a page: its `next`.
+    #[must_use]
+    pub fn with_cursor(mut self, cursor: Option<String>) -> Self {
+        self.cursor = cursor;
+        self
+    }
+}
+
 /// A page of traces.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
@@ -124,6 +159,41 @@ impl Default for MessagesQuery {
     }
 }
 
+impl MessagesQuery {
+    /// Reads the first messages.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads only messages with a greater sequence.
+    #[must_use]
+    pub fn with_since(mut self, since_sequence: u64) -> Self {
+        self.since_sequence = Some(since_sequence);
+        self
+    }
+
+    /// Reads only messages of a goal.
+    #[must_use]
+    pub fn with_goal(mut self, goal: impl Into<String>) -> Self {
+        self.goal_id = Some(goal.into());
+        self
+    }
+
+    /// Leaves out messages at the beginning.
+    #[must_use]
+    pub fn with_offset(mut self, offset: u64) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// Sets the most messages.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+}
+
 /// A page of messages.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
@@ -152,6 +222,27 @@ pub struct PathQuery {
     /// The most messages, those nearest to the end of the path. Default and most: [`PAGE_MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+}
+
+impl PathQuery {
+    /// Reads the end of the path to the head.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the end of the path.
+    #[must_use]
+    pub fn with_head(mut self, head_sequence: u64) -> Self {
+        self.head_sequence = Some(head_sequence);
+        self
+    }
+
+    /// Sets the most messages.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
 }
 
 /// A message of a trace, by its id or sequence.

@@ -92,7 +92,33 @@ pub struct GoalTree {
     pub other: OtherFields,
 }
 
+impl Goal {
+    /// Makes a goal at the top.
+    pub fn new(id: impl Into<String>, description: impl Into<String>) -> Self {
+        Self { id: id.into(), description: description.into(), ..Self::default() }
+    }
+
+    /// Sets the goal above it.
+    #[must_use]
+    pub fn with_parent(mut self, parent: impl Into<String>) -> Self {
+        self.parent_id = Some(parent.into());
+        self
+    }
+}
+
 impl GoalTree {
+    /// Makes a tree.
+    pub fn new(mission: impl Into<String>, goals: Vec<Goal>) -> Self {
+        Self { mission: mission.into(), goals, ..Self::default() }
+    }
+
+    /// Sets the goal at work.
+    #[must_use]
+    pub fn with_current(mut self, goal: impl Into<String>) -> Self {
+        self.current_id = Some(goal.into());
+        self
+    }
+
     /// Returns a goal.
     pub fn get(&self, id: &str) -> Option<&Goal> {
         self.goals.iter().find(|goal| goal.id == id)
@@ -128,6 +154,20 @@ impl NewGoal {
         Self { description: description.into(), ..Self::default() }
     }
 
+    /// Sets the id.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Sets a field that this crate does not know.
+    #[must_use]
+    pub fn with_field(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+        self.other.insert(name.into(), value.into());
+        self
+    }
+
     /// Sets the goal above it.
     #[must_use]
     pub fn with_parent(mut self, parent: impl Into<String>) -> Self {
@@ -153,4 +193,32 @@ pub struct GoalUpdate {
     /// A trace that was started for it, to add.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add_sub_trace: Option<TraceAddress>,
+}
+
+impl GoalUpdate {
+    /// Changes nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how far the goal is.
+    #[must_use]
+    pub fn with_status(mut self, status: GoalStatus) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Sets what came out.
+    #[must_use]
+    pub fn with_summary(mut self, summary: impl Into<String>) -> Self {
+        self.summary = Some(summary.into());
+        self
+    }
+
+    /// Adds a trace that was started for the goal.
+    #[must_use]
+    pub fn with_sub_trace(mut self, trace: TraceAddress) -> Self {
+        self.add_sub_trace = Some(trace);
+        self
+    }
 }

@@ -108,6 +108,20 @@ impl NewMessage {
         Self::new(role, Json::of(text).expect("a text is JSON"))
     }
 
+    /// Sets the id.
+    #[must_use]
+    pub fn with_id(mut self, message_id: impl Into<String>) -> Self {
+        self.message_id = Some(message_id.into());
+        self
+    }
+
+    /// Sets a field that this crate does not know.
+    #[must_use]
+    pub fn with_field(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+        self.other.insert(name.into(), value.into());
+        self
+    }
+
     /// Sets the parent: a rewind to an earlier message, or 0 for the beginning of a new path.
     #[must_use]
     pub fn with_parent(mut self, sequence: u64) -> Self {
@@ -159,7 +173,7 @@ pub struct MessageUpdate {
     /// The content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Json>,
-    /// The goal.
+    /// The goal; an empty text for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal_id: Option<String>,
     /// How many tokens it took.
@@ -168,4 +182,39 @@ pub struct MessageUpdate {
     /// What it cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
+}
+
+impl MessageUpdate {
+    /// Changes nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the content.
+    #[must_use]
+    pub fn with_content(mut self, content: Json) -> Self {
+        self.content = Some(content);
+        self
+    }
+
+    /// Sets the goal; an empty text for none.
+    #[must_use]
+    pub fn with_goal(mut self, goal: impl Into<String>) -> Self {
+        self.goal_id = Some(goal.into());
+        self
+    }
+
+    /// Sets how many tokens the message took.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: u64) -> Self {
+        self.tokens = Some(tokens);
+        self
+    }
+
+    /// Sets what the message cost.
+    #[must_use]
+    pub fn with_cost(mut self, cost: f64) -> Self {
+        self.cost = Some(cost);
+        self
+    }
 }

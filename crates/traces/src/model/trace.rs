@@ -214,6 +214,13 @@ impl NewTrace {
         self
     }
 
+    /// Sets a field that this crate does not know.
+    #[must_use]
+    pub fn with_field(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+        self.other.insert(name.into(), value.into());
+        self
+    }
+
     /// Sets what the trace records.
     #[must_use]
     pub fn with_mode(mut self, mode: TraceMode) -> Self {
@@ -279,6 +286,20 @@ impl TraceUpdate {
     #[must_use]
     pub fn with_status(mut self, status: TraceStatus) -> Self {
         self.status = Some(status);
+        self
+    }
+
+    /// Sets the task.
+    #[must_use]
+    pub fn with_task(mut self, task: impl Into<String>) -> Self {
+        self.task = Some(task.into());
+        self
+    }
+
+    /// Sets the goal at work; an empty text for none.
+    #[must_use]
+    pub fn with_current_goal(mut self, goal: impl Into<String>) -> Self {
+        self.current_goal_id = Some(goal.into());
         self
     }
 
