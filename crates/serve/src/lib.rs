@@ -53,13 +53,12 @@ use treehold_mcp::{Consents, HttpLimits, McpOptions};
 use treehold_sessions::{Sessions, SessionsSweeper};
 use treehold_remote::Tunnels;
 use treehold_store::{MemoryStore, Namespace, Store};
-use treehold_traces::{Runs, TraceRunner, Traces, TracesSweeper};
+use treehold_traces::{OrganizationTraces, Runs, TraceRunner, Traces, TracesSweeper};
 use treehold_tree::layer::Layered;
 use tunnels::{Dialling, ServedTunnels};
 
 pub use connection::ConnectionLimits;
 pub use rights::{Access, ActsFor, Rights};
-pub use served_traces::TraceStoreOf;
 pub use tls::TlsFiles;
 pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
 pub use treehold_core::wire::THREAD_HEADER;
@@ -95,10 +94,8 @@ pub struct ServeOptions {
     pub sessions: Option<Sessions>,
     /// The states of agents. Defaults to those of `store`.
     pub states: Option<AgentStates>,
-    /// The traces of agents that live here. Defaults to those of `store`.
-    pub traces: Option<Traces>,
-    /// What opens the store in which a user finds traces, if it reaches others than `traces`; none by default.
-    pub trace_stores: Option<TraceStoreOf>,
+    /// The traces of agents, those of other places included if it reaches any. Defaults to those of `store`.
+    pub traces: Option<OrganizationTraces>,
     /// What runs agents on traces; none by default, so that requests to run are refused.
     pub trace_runs: Option<Runs>,
     /// What compacts a session for an operator; none by default, so that requests to compact are refused.
@@ -143,7 +140,6 @@ impl ServeOptions {
             sessions: None,
             states: None,
             traces: None,
-            trace_stores: None,
             trace_runs: None,
             compactor: None,
             host_routes: None,
@@ -197,18 +193,18 @@ impl ServeOptions {
         self
     }
 
-    /// Sets the traces of agents that live here.
+    /// Sets the traces of agents, each user's own.
     #[must_use]
-    pub fn with_traces(mut self, traces: Traces) -> Self {
-        self.traces = Some(traces);
-        self
+    pub fn with_traces(self, traces: Traces) -> Self {
+        let members = self.scope.tenant.clone().unwrap_or_default();
+        self.with_organization_traces(OrganizationTraces::new(traces, members))
     }
 
-    /// Sets what opens the store in which a user finds traces: one that also reaches other servers, or that keeps copies of their traces.
-    /// Requests then name those traces by qualified ids. Runs need the traces of this server in [`ServeOptions::traces`].
+    /// Sets the traces of agents, together with those of other places. Its members name those by qualified ids, and reach them with the
+    /// keys of this server; the registry of peers says which places there are.
     #[must_use]
-    pub fn with_trace_stores(mut self, stores: TraceStoreOf) -> Self {
-        self.trace_stores = Some(stores);
+    pub fn with_organization_traces(mut self, traces: OrganizationTraces) -> Self {
+        self.traces = Some(traces);
         self
     }
 
@@ -425,9 +421,10 @@ impl HttpServer {
         let sweeper = SessionsSweeper::start(sessions.clone(), SWEEP_EVERY);
         let states = options.states.clone().unwrap_or_else(|| AgentStates::new(store.clone()));
         let states_sweeper = AgentStatesSweeper::start(states.clone(), SWEEP_EVERY);
-        let traces = options.traces.clone().unwrap_or_else(|| Traces::new(store.clone()));
-        let traces_sweeper = TracesSweeper::start(traces.clone(), SWEEP_EVERY);
-        let traces = ServedTraces::new(traces, options.trace_stores.clone(), options.trace_runs.clone());
+        let traces = options.traces.clone();
+        let traces = traces.unwrap_or_else(|| OrganizationTraces::new(Traces::new(store.clone()), ""));
+        let traces_sweeper = TracesSweeper::start(traces.local().clone(), SWEEP_EVERY);
+        let traces = ServedTraces::new(traces, options.trace_runs.clone());
         let tunnels = ServedTunnels::new(options.tunnels.clone());
         let api = Arc::new(Api::new(workspace, store, sessions, states, traces, tunnels, options.compactor.clone(), limits, metrics, large));
         let head_timeout = options.connections.head_timeout;

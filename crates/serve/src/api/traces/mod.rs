@@ -66,12 +66,15 @@ impl Asked {
     /// Returns the traces of the caller.
     fn traces(&self, access: Access) -> Result<Arc<dyn TraceStore>> {
         self.caller.rights.need_sessions(access)?;
-        let scope = &self.caller.scope;
-        let (Some(tenant), Some(user)) = (&scope.tenant, &scope.user) else {
-            let message = "traces belong to a tenant and a user, and this caller has none; name them in the configuration";
-            return Err(Error::invalid_argument(message));
-        };
+        let (tenant, user) = self.trace_owner()?;
         self.api.traces.of_user(tenant, user)
+    }
+
+    /// Returns the tenant and user of the caller.
+    fn trace_owner(&self) -> Result<(&str, &str)> {
+        let scope = &self.caller.scope;
+        let message = "traces belong to a tenant and a user, and this caller has none; name them in the configuration";
+        scope.tenant.as_deref().zip(scope.user.as_deref()).ok_or_else(|| Error::invalid_argument(message))
     }
 
     /// Returns the trace that the path names.

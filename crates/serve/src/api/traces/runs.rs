@@ -98,8 +98,8 @@ impl Asked {
     async fn runs(&self, at: &At) -> Result<TraceRuns, Failed> {
         // A trace of another user is refused, whether or not there is a runner.
         at.found().await?;
-        let scope = &self.caller.scope;
-        self.api.traces.runs((scope.tenant.clone(), scope.user.clone()), at.store.clone())?.ok_or_else(|| {
+        let (tenant, user) = self.trace_owner()?;
+        self.api.traces.runs(tenant, user, at.store.clone())?.ok_or_else(|| {
             let message = "this server runs no agents: attach a runner to it, or append what an agent said to the trace's messages";
             Failed::with_status(Error::unsupported(message).without_effect(), StatusCode::NOT_IMPLEMENTED)
         })
