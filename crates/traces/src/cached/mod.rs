@@ -16,8 +16,6 @@
 
 mod copies;
 mod table;
-#[cfg(test)]
-mod tests;
 
 pub use copies::TraceCopies;
 
