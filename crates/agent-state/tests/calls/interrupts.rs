@@ -73,7 +73,7 @@ async fn partial_answer_is_kept_or_dropped_by_policy() {
 
 /// 003-34: idle, still waiting, another session, another user, and too late.
 #[tokio::test(start_paused = true)]
-async fn interrupt_that_hits_no_running_call_says_so_and_is_forgotten() {
+async fn interrupt_without_a_running_call_returns_no_hit_and_has_no_effect() {
     let (_, all) = processes::<2>(&AgentOptions::new());
     for process in &all {
         assert!(!process.agent.interrupt(&slot(), Interrupt::user()).await.unwrap());

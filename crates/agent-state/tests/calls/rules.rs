@@ -193,7 +193,7 @@ async fn conflict_policy_decides_about_a_writer_that_takes_no_turn() {
 
 /// The late save of a process that was stalled for longer than its lease.
 #[tokio::test(start_paused = true)]
-async fn call_that_lost_its_turn_saves_nothing_and_says_so() {
+async fn call_that_lost_its_turn_saves_nothing_and_fails_as_lost() {
     for policy in [ConflictPolicy::Overwrite, ConflictPolicy::Fail, ConflictPolicy::AppendMerge] {
         let (_, all) = processes::<2>(&AgentOptions::new().with_conflict_policy(policy));
         let stalled = tokio::spawn({
@@ -301,7 +301,7 @@ async fn edit_outside_of_a_call_takes_a_turn() {
 
 /// Open calls of tools of an earlier process, killed between a call and its result.
 #[tokio::test(start_paused = true)]
-async fn open_calls_that_an_earlier_call_left_behind_are_answered_unless_they_wait_for_somebody() {
+async fn open_calls_of_an_earlier_call_are_answered_unless_they_wait_for_the_user() {
     let asking = r#"{"role":"ASSISTANT","content":[{"type":"tool_use","id":"t-1","name":"rm","input":{},"state":"asking"}]}"#;
     let pending = asking.replace("asking", "pending");
     for (message, input, is_answered) in [

@@ -131,7 +131,7 @@ async fn session_that_is_taken_is_busy_for_a_limit_and_for_a_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_does_not_pass_those_who_wait() {
+async fn try_never_overtakes_waiters() {
     let (_, all) = processes::<3>();
     let key = key("s");
     let turn = all[0].gate.acquire(&key).await.unwrap();
@@ -263,7 +263,7 @@ async fn waiter_that_was_away_for_longer_than_its_ticket_lives_keeps_its_place()
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_is_told_that_the_store_was_unreachable_for_a_whole_lease() {
+async fn waiter_fails_once_the_store_was_unreachable_for_a_whole_lease() {
     let (_, all) = processes::<2>();
     let key = key("s");
     let _turn = all[0].gate.acquire(&key).await.unwrap();
