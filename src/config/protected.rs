@@ -50,6 +50,11 @@ impl Config {
                 add(self.resolve(file), "it is the token of a peer");
             }
         }
+        for server in self.serve.dial.values() {
+            if let Some(file) = server.token.as_deref().and_then(|token| token.strip_prefix("file:")) {
+                add(self.resolve(file), "it is the token of a server to dial");
+            }
+        }
         if let Some(file) = &self.layers.audit {
             add(self.resolve(file), "it is the record of calls");
         }

@@ -190,9 +190,7 @@ impl Caller {
                 let unnamed = || Error::invalid_argument("the name of the machine is missing; add `?name=NAME` (`--dial-as NAME`)");
                 named.map(str::to_owned).ok_or_else(unnamed)
             }
-            (None, _) => {
-                denied("this token does not connect machines; make one with `treehold token create --connect-as NAME`".to_owned())
-            }
+            (None, _) => denied("this token does not connect machines; make one with `treehold token create --connect-as NAME`".to_owned()),
         }
     }
 
@@ -454,7 +452,11 @@ mod tests {
             ("0123456789abcdef", false),
             ("", false),
         ] {
-            assert_eq!(closed.who(&headers("authorization", value), None, Asks::First).await.expect("no store").is_some(), admitted, "{value}");
+            assert_eq!(
+                closed.who(&headers("authorization", value), None, Asks::First).await.expect("no store").is_some(),
+                admitted,
+                "{value}"
+            );
         }
         assert!(closed.who(&HeaderMap::new(), None, Asks::First).await.expect("no store").is_none());
         assert!(

@@ -128,14 +128,19 @@ impl Line {
         }
     }
 
-    /// Accepts no further requests; the connection ends when the running ones have.
-    pub(super) fn close(&self) {
+    /// Accepts no further requests, and waits for at most `timeout` until the running ones have ended.
+    pub(super) async fn close(&self, timeout: Duration) {
         self.sender.lock().take();
+        let mut tasks = std::mem::take(&mut *self.tasks.0.lock());
+        let ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(timeout, ended).await.is_err() {
+            tracing::debug!("requests through a tunnel did not end in time");
+        }
     }
 
     /// Ends the connection, and all running requests with an error.
     pub(super) fn cut(&self) {
-        self.close();
+        self.sender.lock().take();
         self.tasks.0.lock().abort_all();
     }
 

@@ -307,8 +307,7 @@ impl Reservation {
             end = until => {
                 self.shared.slots.lost(&self.key, self.number);
                 if end == TunnelEnd::Stopping {
-                    line.close();
-                    let _ = tokio::time::timeout(CLOSE_TIMEOUT, &mut connection).await;
+                    tokio::join!(line.close(CLOSE_TIMEOUT), async { tokio::time::timeout(CLOSE_TIMEOUT, &mut connection).await.ok() });
                 }
             }
         }
