@@ -1,8 +1,8 @@
 //! The line of one session in one process: a task that owns the tickets and the turn of this process, and alone talks to the store
 //! about them.
 //!
-//! Callers only exchange messages with it, so a caller that is dropped never leaves a commit half observed. Commits are always awaited to
-//! their end. The task lives while somebody here waits or has the turn.
+//! Callers exchange messages with it and commit nothing themselves, so dropping a caller cannot interrupt a commit. The task lives while a
+//! caller in this process waits or has the turn.
 
 use super::gate::{Gate, LineHandle, Running, Signals, Turn, TurnKey};
 use super::lease::{LeaseQueue, Party, Renewed, Seen};
@@ -80,7 +80,7 @@ pub(super) struct Line {
     leaving: Vec<String>,
     /// The party of a take whose outcome is unknown.
     attempted: Option<Party>,
-    /// Set if tickets may have been written whose keys are unknown: until when they live.
+    /// When tickets expire that may have been written and whose keys are unknown; `None` without such tickets.
     unknown_until: Option<Instant>,
     watch: Option<Watch>,
     /// Whether the queue may have changed since it was read.
@@ -191,7 +191,7 @@ impl Line {
         Ok(())
     }
 
-    /// Gives the new waiters their tickets. A waiter that is alone tries to do without.
+    /// Gives the new waiters tickets. A waiter that is alone first tries to take the turn without one.
     async fn enter(&mut self) -> Result<()> {
         self.drop_cancelled();
         if self.waiting.iter().all(|waiter| waiter.ticket.is_some()) {
@@ -330,7 +330,7 @@ impl Line {
         }
     }
 
-    /// Gives a waiter the turn that the store says it has.
+    /// Hands a waiter the turn that it has in the store.
     fn grant(&mut self, at: usize, fence: Version) {
         let Some(waiter) = self.waiting.remove(at) else { return };
         let (running, signals) = watch::channel(Signals::default());
@@ -374,7 +374,7 @@ impl Line {
         Ok(())
     }
 
-    /// Decides when to read the queue if nothing is reported: when somebody's time ends, which no watch reports.
+    /// Returns when to read the queue if no change is reported. No watch reports the end of a lease or ticket.
     fn next_look(&self, seen: &Seen) -> Instant {
         let (now, options) = (Instant::now(), &self.gate.options);
         let mut pause = options.poll;

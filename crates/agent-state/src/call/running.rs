@@ -44,8 +44,7 @@ impl std::error::Error for CallInterrupted {}
 
 /// A running call, as the loop of the agent sees it.
 ///
-/// It is everything that the loop may use: the state is that of this call and no other, and there is no current session to be found
-/// elsewhere.
+/// The loop gets everything through it: the state of this call and no other. There is no current session outside of it.
 #[derive(Debug)]
 pub struct Call {
     pub(super) context: RuntimeContext,
@@ -252,7 +251,7 @@ impl CallCore {
                 Ok(())
             }
             error if FenceFallen::caused(&error) => Err(lost(self.turn.key())),
-            // The one who took the session over has saved already.
+            // The process that took the session over has saved already.
             error if StateConflict::of(&error).is_some() => {
                 let verified = self.turn.verify().await;
                 Err(verified.err().filter(|error| TurnRefusal::of(error).is_some()).unwrap_or(error))
