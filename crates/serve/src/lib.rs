@@ -50,8 +50,8 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_core::work::Owner;
 use treehold_mcp::{Consents, HttpLimits, McpOptions};
-use treehold_sessions::{Sessions, SessionsSweeper};
 use treehold_remote::Tunnels;
+use treehold_sessions::{Sessions, SessionsSweeper};
 use treehold_store::{MemoryStore, Namespace, Store};
 use treehold_traces::{OrganizationTraces, Runs, TraceRunner, Traces, TracesSweeper};
 use treehold_tree::layer::Layered;
@@ -106,6 +106,8 @@ pub struct ServeOptions {
     pub tunnels: Option<Tunnels>,
     /// The servers to dial, so that they can send requests here.
     pub dials: Vec<Dial>,
+    /// Whether to listen on `address`. A server that does not is reached only by the servers that it dials. Default true.
+    pub listens: bool,
     /// The certificate to serve TLS with; none by default.
     pub tls: Option<TlsFiles>,
     /// Which hosts and origins may send requests, and how large request bodies may be.
@@ -145,6 +147,7 @@ impl ServeOptions {
             host_routes: None,
             tunnels: None,
             dials: Vec::new(),
+            listens: true,
             tls: None,
             limits: HttpLimits::default(),
             upload_bytes_max: 64 << 20,
@@ -249,6 +252,13 @@ impl ServeOptions {
         self
     }
 
+    /// Sets whether to listen on the address.
+    #[must_use]
+    pub fn with_listens(mut self, listens: bool) -> Self {
+        self.listens = listens;
+        self
+    }
+
     /// Sets the certificate to serve TLS with.
     #[must_use]
     pub fn with_tls(mut self, tls: Option<TlsFiles>) -> Self {
@@ -323,7 +333,7 @@ impl ServeOptions {
 /// A server that is listening; [`run`](Self::run) answers requests.
 #[derive(Debug)]
 pub struct HttpServer {
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     workspace: Workspace,
     mcp: McpOptions,
     options: ServeOptions,
@@ -334,11 +344,12 @@ impl HttpServer {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that other hosts can reach, without a token, for a prefix of host
-    /// routes that is no path or is taken, for a server to dial whose requests would need no token, and for threads that are saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share; [`Unavailable`](ErrorKind::Unavailable) if
-    /// listening on the address fails.
+    /// routes that is no path or is taken, for a server to dial whose requests would need no token, for options that neither listen nor
+    /// dial, and for threads that are saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share;
+    /// [`Unavailable`](ErrorKind::Unavailable) if listening on the address fails.
     pub async fn bind(workspace: Workspace, mcp: McpOptions, options: ServeOptions) -> Result<Self> {
         let address = options.address;
-        if options.token.is_none() && !options.tokens && !address.ip().is_loopback() {
+        if options.listens && options.token.is_none() && !options.tokens && !address.ip().is_loopback() {
             let message = format!("{address} is reachable from other machines, and no token is set; set one, or listen on 127.0.0.1");
             return Err(Error::invalid_argument(message));
         }
@@ -347,6 +358,9 @@ impl HttpServer {
         }
         let requires_token = options.token.is_some() || options.tokens;
         options.dials.iter().try_for_each(|dial| dial.check(requires_token))?;
+        if !options.listens && options.dials.is_empty() {
+            return Err(Error::invalid_argument("a server that does not listen is reached by nobody; name a server to dial"));
+        }
         let is_shared = options.store.as_ref().is_some_and(|store| store.capabilities().shared);
         if is_shared && workspace.checkpointer().is_some() && workspace.durability() == ThreadDurability::Exit {
             let message = "threads are saved at the end (`durability = \"exit\"`), so other servers of this store would not see them, and they \
@@ -355,17 +369,19 @@ impl HttpServer {
         }
         let failed =
             |error: std::io::Error| Error::new(ErrorKind::Unavailable, format!("cannot listen on {address}: {error}")).with_source(error);
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = options.listens.then(|| TcpListener::bind(address)).transpose().map_err(failed)?;
+        listener.iter().try_for_each(|listener| listener.set_nonblocking(true)).map_err(failed)?;
         Ok(Self { listener, workspace, mcp, options })
     }
 
     /// Returns the address that the server listens on.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) if the system does not report it.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the system does not report it, [`Unsupported`](ErrorKind::Unsupported) for a server that
+    /// does not listen.
     pub fn address(&self) -> Result<SocketAddr> {
-        self.listener
+        let listener = self.listener.as_ref().ok_or_else(|| Error::unsupported("this server does not listen, so it has no address"))?;
+        listener
             .local_addr()
             .map_err(|error| Error::new(ErrorKind::Unavailable, format!("the listening address is unknown: {error}")).with_source(error))
     }
@@ -377,12 +393,15 @@ impl HttpServer {
     /// [`Unavailable`](ErrorKind::Unavailable) if the listener fails, [`InvalidArgument`](ErrorKind::InvalidArgument) for an unusable
     /// certificate, and errors of saving threads.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        let port = self.address()?.port();
+        let address = self.listener.is_some().then(|| self.address()).transpose()?;
         let Self { listener, workspace, mcp, mut options } = self;
         let tls = options.tls.as_ref().map(TlsFiles::config).transpose()?;
         // Pages that this server serves are same-origin under any of its names.
         let scheme = if tls.is_some() { "https" } else { "http" };
-        options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{scheme}://{host}:{port}")));
+        if let Some(address) = address {
+            let port = address.port();
+            options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{scheme}://{host}:{port}")));
+        }
         let limits = ApiLimits {
             body_bytes_max: options.limits.body_bytes_max,
             upload_bytes_max: options.upload_bytes_max,
@@ -426,7 +445,8 @@ impl HttpServer {
         let traces_sweeper = TracesSweeper::start(traces.local().clone(), SWEEP_EVERY);
         let traces = ServedTraces::new(traces, options.trace_runs.clone());
         let tunnels = ServedTunnels::new(options.tunnels.clone());
-        let api = Arc::new(Api::new(workspace, store, sessions, states, traces, tunnels, options.compactor.clone(), limits, metrics, large));
+        let api =
+            Arc::new(Api::new(workspace, store, sessions, states, traces, tunnels, options.compactor.clone(), limits, metrics, large));
         let head_timeout = options.connections.head_timeout;
         let connections = Connections::new(options.connections);
         let attend = middleware::from_fn_with_state(connections.clone(), answer::attended);
@@ -448,14 +468,19 @@ impl HttpServer {
         });
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
         let failed = |error: std::io::Error| Error::new(ErrorKind::Unavailable, format!("the server stopped: {error}")).with_source(error);
-        let served = match tls {
-            Some(tls) => {
+        let mut stopping = api.stopping();
+        let served = match (listener, tls) {
+            (None, _) => {
+                let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+                Ok(())
+            }
+            (Some(listener), Some(tls)) => {
                 let server = axum_server::from_tcp_rustls(listener, tls).map_err(failed)?.handle(handle);
                 let mut server = server.map(|acceptor| Guard::new(acceptor.handshake_timeout(head_timeout), connections));
                 bound(server.http_builder(), head_timeout);
                 server.serve(service).await
             }
-            None => {
+            (Some(listener), None) => {
                 let server = axum_server::from_tcp(listener).map_err(failed)?.handle(handle);
                 let mut server = server.map(|acceptor| Guard::new(acceptor, connections));
                 bound(server.http_builder(), head_timeout);

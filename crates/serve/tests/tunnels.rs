@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+use futures::StreamExt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use treehold_agent::feed::Feed;
 use treehold_agent::workspace::Workspace;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_core::ops::GrepOptions;
@@ -18,7 +20,7 @@ use treehold_mcp::McpOptions;
 use treehold_remote::{PeerClient, RemoteBackend, RemoteOptions, TunnelOptions, Tunnels};
 use treehold_serve::{Access, Dial, HttpServer, Rights, ServeOptions, TokenBook};
 use treehold_store::{MemoryStore, Store};
-use treehold_tree::backend::BackendExt;
+use treehold_tree::backend::{BackendExt, TreeNews};
 
 /// How long a test waits for something that takes moments.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,8 +41,10 @@ impl Served {
     async fn at(address: SocketAddr, store: Arc<dyn Store>, options: impl FnOnce(ServeOptions) -> ServeOptions) -> Self {
         let scope = Scope::new().with_tenant("acme").with_user("ada").with_thread("default");
         let options = options(ServeOptions::new(address, scope.clone()).with_store(store.clone()));
-        let server = HttpServer::bind(Workspace::builder().build(), McpOptions::new(scope), options).await.unwrap();
-        let address = server.address().unwrap();
+        let listens = options.listens;
+        let workspace = Workspace::builder().feed(Feed::new(store.clone())).build();
+        let server = HttpServer::bind(workspace, McpOptions::new(scope), options).await.unwrap();
+        let address = if listens { server.address().unwrap() } else { address };
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async {
             let _ = stopped.await;
@@ -259,4 +263,23 @@ async fn hostile_machine_gets_no_tunnel() {
     }
     within(|| tunnels.counts().refused == 3).await;
     assert_eq!(tunnels.counts().opened, 0);
+}
+
+/// A machine that listens nowhere is reached all the same, and its changes are seen as they are made.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_a_machine_that_listens_nowhere_are_watched() {
+    let tunnels = tunnels();
+    let cloud = cloud(&tunnels).await;
+    let (_, token) = cloud.token("acme", "laptop").await;
+    let dialled = dial(&cloud.url(), &token).with_rights(Some(Rights::new(Access::Write)));
+    let laptop = Served::start(|options| options.with_listens(false).with_dials(vec![dialled])).await;
+    within(|| tunnels.is_connected(Some("acme"), "laptop")).await;
+    let tree = tree(&tunnels, "acme", "laptop", None);
+    let mut news = tree.changes();
+    assert!(matches!(news.next().await, Some(TreeNews::Live)));
+    tree.write("/a", "text").await.unwrap();
+    let changed = tokio::time::timeout(PATIENCE, news.next()).await.expect("it takes moments");
+    assert!(matches!(&changed, Some(TreeNews::Changed(path)) if path.as_str() == "/a"), "{changed:?}");
+    laptop.stop().await;
+    assert!(matches!(tokio::time::timeout(PATIENCE, news.next()).await.expect("it takes moments"), Some(TreeNews::Lost)));
 }

@@ -25,9 +25,9 @@ use std::time::Duration;
   curl http://127.0.0.1:7777/v1/fs/memories/notes.md
   treehold serve --tokens --listen 0.0.0.0:7777 --allow-host files.example.com
   treehold serve --listen 0.0.0.0:7777 --token-file token --allow-host files.example.com
-  treehold serve --dial https://files.example.com --dial-token-file laptop-token --dial-access write")]
+  treehold serve --listen none --dial https://files.example.com --dial-token-file laptop-token --dial-access write")]
 pub(crate) struct Serve {
-    /// Address or host name and port to listen on; port 0 picks a free one
+    /// Address or host name and port to listen on; port 0 picks a free one, and `none` with --dial listens nowhere
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7777")]
     listen: String,
     /// File with the token that requests must send as `Authorization: Bearer`
@@ -140,6 +140,9 @@ impl Connections {
     }
 }
 
+/// What `--listen` says for a server that only dials.
+const NOWHERE: &str = "none";
+
 /// Resolves the address to listen on. IPv4 comes first; if a name has both, clients try both.
 async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, Error> {
     let found = tokio::net::lookup_host(listen).await.map_err(|error| {
@@ -211,7 +214,8 @@ impl Serve {
             }
             None => None,
         };
-        let addresses = resolved(&self.listen).await?;
+        let listens = self.listen != NOWHERE;
+        let addresses = if listens { resolved(&self.listen).await? } else { vec![SocketAddr::from(([127, 0, 0, 1], 0))] };
         let is_open = token.is_none() && !self.tokens;
         if let Some(address) = addresses.iter().find(|address| is_open && !address.ip().is_loopback()) {
             return Err(unguarded(&self.listen, *address).into());
@@ -227,6 +231,7 @@ impl Serve {
         let store = context.stores()?.get(&config.threads.store)?;
         let sessions = config.sessions(&context.stores()?)?;
         let states = config.agent_states(&context.stores()?)?;
+        let traces = config.trace_stores(&context.stores()?)?;
         let mut dials = config.dials()?;
         dials.extend(self.dials.servers()?);
         let mut general = config.serve.applied_to(ServeOptions::new(addresses[0], config.scope()))?;
@@ -245,8 +250,10 @@ impl Serve {
             .with_store(store)
             .with_sessions(sessions)
             .with_states(states)
+            .with_organization_traces(traces)
             .with_tunnels(config.tunnels().clone())
             .with_dials(dials)
+            .with_listens(listens)
             .with_host_routes(self.host_routes);
         let options = addresses.into_iter().map(|address| {
             let mut options = general.clone();
@@ -254,8 +261,12 @@ impl Serve {
             options
         });
         let server = bound(&workspace, &offered, options).await?;
-        context.out.notice(told(connections_max, wanted, open_files_max));
-        context.out.line(format_args!("{scheme}://{}/mcp", server.address()?))?;
+        if listens {
+            context.out.notice(told(connections_max, wanted, open_files_max));
+            context.out.line(format_args!("{scheme}://{}/mcp", server.address()?))?;
+        } else {
+            context.out.line(format_args!("listening nowhere"))?;
+        }
         context.out.flush()?;
         log::begin(&context.global);
         server.run(signal::stop()).await?;
