@@ -367,6 +367,26 @@ mod tests {
                 "configuration:3:9: a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`",
             ),
             (
+                "[peers.ada]\n".to_owned(),
+                "configuration:1:8: the peer `ada` has no `url`; write `url = \"https://HOST:PORT\"`, or `reverse = true` if `ada` dials this server",
+            ),
+            (
+                "[peers.ada]\nreverse = true\nurl = \"https://h\"\n".to_owned(),
+                "configuration:3:7: a peer that dials this server is not called by a `url`; leave `url` or `reverse` out",
+            ),
+            (
+                "[serve.dial.cloud]\nurl = \"https://h\"\ntoken = \"s3cret-s3cret-s3cret\"\n".to_owned(),
+                "configuration:3:9: a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`",
+            ),
+            (
+                "[serve.dial.cloud]\nurl = \"https://h\"\naccess = \"all\"\n".to_owned(),
+                "configuration:3:10: `all` is not an access level; write one of read, write, admin",
+            ),
+            (
+                "[serve.dial.cloud]\nurl = \"https://h\"\npaths = [\"/a\"]\n".to_owned(),
+                "configuration:3:9: `paths` limits requests without a token, and there are none without `access`; set `access`, or leave `paths` out",
+            ),
+            (
                 route("http://example.org"),
                 "configuration:3:7: `http://example.org` would receive content and token unencrypted; use `https`, or allow this with `plain_http = true`",
             ),
@@ -388,6 +408,24 @@ mod tests {
         }
         let open = "[peers.ada]\nurl = \"http://ada.example.org\"\nplain_http = true\n";
         assert!(parse(open).is_ok());
+    }
+
+    /// A machine of one tenant is not reached by the sessions of another, and a machine that is not connected by nobody.
+    #[tokio::test]
+    #[cfg(feature = "remote")]
+    async fn reverse_peer_is_the_machine_of_the_callers_tenant() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = "[stores.default]\nurl = \"memory:\"\n[peers.laptop]\nreverse = true\n\
+                    [routes.\"/p\"]\ntype = \"remote\"\nurl = \"agent://laptop/x y\"\n";
+        let config = Config::parse(text, &ConfigBase::new(directory.path(), directory.path())).expect("a sound configuration");
+        let workspace = config.workspace().expect("a workspace");
+        let session = workspace.session(config.scope().with_tenant("acme")).await.expect("opened");
+        let shown = session.backend().to_string();
+        assert!(shown.contains("/p => Remote(agent://laptop/x y)"), "{shown}");
+        let error = session.backend().read_text("/p/a").await.expect_err("not connected");
+        assert_eq!(error.kind(), treehold_core::error::ErrorKind::Unavailable);
+        assert!(error.message().contains("`laptop` is not connected to this server; run `treehold serve --dial URL`"), "{error}");
+        assert_eq!(config.tunnels().counts().requests, 0);
     }
 
     /// Opening requires the token, but contacts nobody.

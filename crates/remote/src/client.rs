@@ -2,12 +2,10 @@
 
 use super::address::{Address, encoded};
 use super::network::Network;
-use super::stream::{self, StreamNews};
 use super::transport::{Failure, Transport, TransportError, TransportRequest, TransportResponse};
 use super::{ANSWER_BYTES_MAX, RemoteOptions, no_answer};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use serde::Serialize;
@@ -174,17 +172,6 @@ impl PeerClient {
     /// Returns the options.
     pub fn options(&self) -> &RemoteOptions {
         &self.options
-    }
-
-    /// Follows the server-sent events of a path. The stream never ends: a lost connection is reported, reestablished, and resumed after
-    /// the last event by `Last-Event-ID`.
-    pub fn stream(&self, path_and_query: &str) -> BoxStream<'static, StreamNews> {
-        stream::follow(self.clone(), path_and_query.to_owned(), None)
-    }
-
-    /// Follows the server-sent events of a path after the event with an id.
-    pub fn stream_after(&self, path_and_query: &str, id: impl Into<String>) -> BoxStream<'static, StreamNews> {
-        stream::follow(self.clone(), path_and_query.to_owned(), Some(id.into()))
     }
 
     /// Sends one request without retries. `headers` are added to those of every request.
@@ -464,4 +451,39 @@ fn headers(options: &RemoteOptions) -> Result<HeaderMap> {
         }
     }
     Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_trait::async_trait;
+
+    /// A transport that nothing may reach.
+    #[derive(Debug)]
+    struct Unused;
+
+    #[async_trait]
+    impl Transport for Unused {
+        async fn send(&self, request: TransportRequest) -> Result<TransportResponse, TransportError> {
+            panic!("{request:?} was sent");
+        }
+    }
+
+    #[tokio::test]
+    async fn path_that_is_none_is_refused_before_anything_is_sent() {
+        let client = PeerClient::over(Arc::new(Unused), "agent://laptop", RemoteOptions::new()).expect("no token");
+        for path in ["", "v1/ls", "http://other/v1/ls", "/v1/a b", "/v1/ls\r\nhost: other", "/v1/\u{e9}", "/v1/ls#x", "\0"] {
+            let error = client.ask(&Ask::get(path)).await.expect_err(path);
+            assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::InvalidArgument, false), "{path}");
+        }
+        let error = client.ask(&Ask::post("/v1/apply").with_key("a\nb")).await.expect_err("no header value");
+        assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::InvalidArgument, false));
+    }
+
+    #[test]
+    fn token_that_fits_in_no_header_is_refused_without_revealing_it() {
+        let options = RemoteOptions::new().with_token("s3cret\nx");
+        let error = PeerClient::over(Arc::new(Unused), "agent://laptop", options).expect_err("a line break");
+        assert!(error.kind() == ErrorKind::InvalidArgument && !format!("{error:?}").contains("s3cret"), "{error:?}");
+    }
 }

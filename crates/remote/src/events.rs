@@ -1,8 +1,8 @@
 //! The change feed of another server's tree, relative to a directory.
 
 use super::client::PeerClient;
+use super::question::path_of;
 use super::stream::{ServerEvent, StreamNews};
-use super::tree::path_of;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use serde::Deserialize;

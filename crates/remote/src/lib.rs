@@ -14,10 +14,10 @@
 //!
 //! [`PeerClient`] is the client of one server, for any of its routes, and sends its requests over a [`Transport`].
 //!
-//! `address` parses the URL, `transport` describes what sends one request, `network` does so over the network, `public_only` limits it to public addresses, `client` sends and retries,
-//! `stream` follows server-sent events, `check` validates answers, `tree` implements the operations, `page` combines several answers, and
-//! `events` follows the change feed. `dial` connects to a server that shall call back over that connection, and `tunnel` keeps and asks
-//! those that connected here.
+//! `address` parses the URL, `transport` describes what sends one request, `network` does so over the network, `public_only` limits it to
+//! public addresses, `client` sends and retries, `stream` follows server-sent events, `check` validates answers, `question` asks one thing
+//! of a tree, `page` combines several answers, `tree` implements the operations, and `events` follows the change feed. `dial` connects to
+//! a server that calls back over that connection, and `tunnel` holds the connections of machines that dialled this process.
 
 mod address;
 mod check;
@@ -27,13 +27,14 @@ mod events;
 mod network;
 mod page;
 mod public_only;
+mod question;
 mod stream;
 mod transport;
 mod tree;
 mod tunnel;
 
 use self::address::Address;
-use self::tree::RemoteTree;
+use self::question::RemoteTree;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use std::fmt;

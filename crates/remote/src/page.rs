@@ -1,6 +1,6 @@
 //! Combines several answers into one result, for limits beyond one answer and for guards that are applied here.
 
-use super::tree::RemoteTree;
+use super::question::RemoteTree;
 use treehold_core::error::Result;
 use treehold_core::ops::{
     Corpus, Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepOutput, GrepResult, Listing, LsOptions, PathGuard,

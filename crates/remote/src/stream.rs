@@ -44,8 +44,20 @@ pub struct ServerEvent {
     pub id: Option<String>,
 }
 
-/// Follows the events of a path. The stream never ends.
-pub(super) fn follow(client: PeerClient, path_and_query: String, last_id: Option<String>) -> BoxStream<'static, StreamNews> {
+impl PeerClient {
+    /// Follows the server-sent events of a path. The stream never ends: a lost connection is reported, reestablished, and resumed after
+    /// the last event by `Last-Event-ID`.
+    pub fn stream(&self, path_and_query: &str) -> BoxStream<'static, StreamNews> {
+        follow(self.clone(), path_and_query.to_owned(), None)
+    }
+
+    /// Follows the server-sent events of a path after the event with an id.
+    pub fn stream_after(&self, path_and_query: &str, id: impl Into<String>) -> BoxStream<'static, StreamNews> {
+        follow(self.clone(), path_and_query.to_owned(), Some(id.into()))
+    }
+}
+
+fn follow(client: PeerClient, path_and_query: String, last_id: Option<String>) -> BoxStream<'static, StreamNews> {
     let feed = Feed { client, path_and_query, last_id, connection: None, attempts: 0, news: VecDeque::new() };
     stream::unfold(feed, async |mut feed| Some((feed.next().await, feed))).boxed()
 }

@@ -1,8 +1,11 @@
 //! Dials other servers, and answers what they ask over those connections.
 
+use super::merged::Merged;
 use crate::rights::Rights;
+use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::{Extension, Router};
+use axum::response::Response;
+use axum::{Extension, Router, middleware};
 use hyper::server::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -109,7 +112,8 @@ impl Dialling {
         let through = Extension(Dialled(server.rights.clone().map(Arc::new)));
         // No client of these requests has an address.
         let peer = Extension(ConnectInfo(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))));
-        let router = self.router.clone().layer(through).layer(peer);
+        let merged = middleware::map_response(async |response: Response| response.map(|body| Body::new(Merged::new(body))));
+        let router = self.router.clone().layer(merged).layer(through).layer(peer);
         let (mut attempts, mut last_message) = (0, String::new());
         while !*stopping.borrow() {
             let dialled = tokio::select! {

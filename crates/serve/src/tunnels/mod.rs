@@ -5,6 +5,7 @@
 
 mod accept;
 mod dial;
+mod merged;
 
 pub(super) use accept::{ServedTunnels, connect};
 pub use dial::Dial;
