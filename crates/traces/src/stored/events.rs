@@ -9,7 +9,7 @@ use crate::id::TraceId;
 use crate::model::{EventsPage, OtherFields, TraceEvent};
 use futures::stream::{self, StreamExt};
 use std::collections::VecDeque;
-use treehold_core::error::Result;
+use treehold_core::error::{Error, Result};
 use treehold_core::json::stored;
 use treehold_core::retry::Attempts;
 use treehold_store::{ScanEntry, ScanOptions, Watch};
@@ -47,9 +47,13 @@ impl StoredTraces {
         for (entry, expected) in page.entries.into_iter().zip(since_event_id.saturating_add(1)..) {
             let ScanEntry::Item(item) = entry else { continue };
             if item.key != position_key(expected) {
-                return Err(rows::corrupt(format!("the row of event {expected} is missing; restore a backup")));
+                return Err(missing(expected));
             }
             events.push(stored("event", &item.value)?);
+        }
+        let end = since_event_id.saturating_add(events.len() as u64);
+        if page.next.is_none() && end < opened.head.last_event_id {
+            return Err(missing(end + 1));
         }
         Ok(EventsPage { events, more: page.next.is_some() })
     }
@@ -76,6 +80,10 @@ impl StoredTraces {
         })
         .boxed())
     }
+}
+
+fn missing(event_id: u64) -> Error {
+    rows::corrupt(format!("the row of event {event_id} is missing; restore a backup"))
 }
 
 /// A reader that waits for further events.

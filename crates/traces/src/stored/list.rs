@@ -2,6 +2,7 @@
 
 use super::rows::{corrupt, description_key, head_key, kind, trace_of};
 use super::text::page_limit;
+use super::trace::no_description;
 use super::{StoredTraces, recent};
 use crate::contract::{TracePage, TracesQuery};
 use crate::id::TraceId;
@@ -37,10 +38,14 @@ impl StoredTraces {
         let found = self.store().get_many(&self.rows.traces()?, &keys, true).await?;
         let mut traces = Vec::with_capacity(ids.len());
         for (id, pair) in ids.iter().zip(found.chunks(2)) {
-            // A trace that was deleted meanwhile is no longer listed.
-            if let [Some(head), Some(description)] = pair {
-                let (head, description) = (stored("trace", &head.value)?, stored("description of a trace", &description.value)?);
-                traces.push(trace_of(&self.rows.user, id, &head, description));
+            match pair {
+                [Some(head), Some(description)] => {
+                    let (head, description) = (stored("trace", &head.value)?, stored("description of a trace", &description.value)?);
+                    traces.push(trace_of(&self.rows.user, id, &head, description));
+                }
+                [Some(_), _] => return Err(no_description(id)),
+                // It was deleted meanwhile.
+                _ => {}
             }
         }
         let next = page.next.and_then(|key| key.strip_prefix(&prefix).map(str::to_owned));

@@ -163,6 +163,10 @@ impl StoredTraces {
             }
             messages.push(stored("message", &item.value)?);
         }
+        let end = after.saturating_add(messages.len() as u64);
+        if page.next.is_none() && end < opened.head.last_sequence {
+            return Err(missing(end + 1));
+        }
         Ok(MessagesPage { messages, earlier: None, more: page.next.is_some(), stale: false })
     }
 

@@ -233,7 +233,7 @@ pub(super) fn no_sequence(sequence: u64, head: &Head) -> Error {
     Error::invalid_argument(message)
 }
 
-fn no_description(id: &TraceId) -> Error {
+pub(super) fn no_description(id: &TraceId) -> Error {
     corrupt(format!("the description of the trace `{id}` is missing; restore a backup"))
 }
 
