@@ -25,6 +25,7 @@ const AWAY_PAUSE: Duration = Duration::from_secs(1);
 pub struct PeerRuns {
     peers: Peers,
     traces: Arc<dyn TraceStore>,
+    away_max: Duration,
 }
 
 #[derive(Deserialize)]
@@ -35,7 +36,14 @@ struct Stopped {
 impl PeerRuns {
     /// Runs traces of peers that `traces` reaches.
     pub fn new(peers: Peers, traces: Arc<dyn TraceStore>) -> Self {
-        Self { peers, traces }
+        Self { peers, traces, away_max: AWAY_MAX }
+    }
+
+    /// Sets how long an owner may be away during a wait. Default one minute.
+    #[must_use]
+    pub fn with_away_max(mut self, away_max: Duration) -> Self {
+        self.away_max = away_max;
+        self
     }
 
     /// Returns the registry.
@@ -68,7 +76,7 @@ impl PeerRuns {
     /// Waits for at most `limit` until no run works on a trace, and returns how the last one ended. Returns `None` if it still runs.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) if the owner is away for longer than a minute; those of the store of traces.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the owner is away for too long; those of the store of traces.
     pub async fn wait(&self, trace: &TraceAddress, limit: Duration) -> Result<Option<RunResult>> {
         let until = Instant::now() + limit;
         let mut away_since = None;
@@ -77,7 +85,7 @@ impl PeerRuns {
             match tokio::time::timeout_at(until.min(Instant::now() + ASK_AGAIN), result_of(&*self.traces, trace)).await {
                 Ok(Ok(result)) => return Ok(Some(result)),
                 Ok(Err(error)) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Deadline) => {
-                    if away_since.get_or_insert_with(Instant::now).elapsed() >= AWAY_MAX {
+                    if away_since.get_or_insert_with(Instant::now).elapsed() >= self.away_max {
                         return Err(error);
                     }
                     tokio::time::sleep_until(until.min(Instant::now() + AWAY_PAUSE)).await;

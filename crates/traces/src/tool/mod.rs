@@ -7,7 +7,7 @@ mod call;
 mod place;
 
 pub use call::{AgentCall, AgentCaller};
-pub use place::{AgentPlace, AgentPlaces};
+pub use place::{AgentPlace, AgentPlaces, OrganizationAgents};
 
 use crate::id::{TraceAddress, TraceId};
 use async_trait::async_trait;

@@ -2,17 +2,16 @@
 
 use crate::contract::{TraceStore, UnknownAgent};
 use crate::id::{Location, TraceAddress};
+use crate::organization::OrganizationTraces;
 use crate::runner::{RunRequest, RunResult};
 #[cfg(feature = "remote")]
 use crate::runs::PeerRuns;
-use crate::runs::{RunHandle, TraceRuns};
+use crate::runs::{RunHandle, Runs, TraceRuns};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-#[cfg(doc)]
-use treehold_core::error::ErrorKind;
-use treehold_core::error::{Error, Result};
+use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 
 /// Finds the place of a caller, whose traces no other caller reaches.
@@ -146,6 +145,49 @@ impl AgentPlace {
             return Ok(Started::new(Run::Elsewhere(peers.clone(), trace.clone())));
         }
         Err(unknown(location))
+    }
+}
+
+/// The places of the callers of a server: the traces that each reaches, and the runs that the server hosts.
+///
+/// A caller without a tenant or user in their scope has no place.
+#[derive(Debug, Clone)]
+pub struct OrganizationAgents {
+    traces: OrganizationTraces,
+    runs: Option<Runs>,
+}
+
+impl OrganizationAgents {
+    /// Finds places of callers of an organisation. Without runs, agents run only elsewhere.
+    pub fn new(traces: OrganizationTraces, runs: Option<Runs>) -> Self {
+        Self { traces, runs }
+    }
+}
+
+#[async_trait]
+impl AgentPlaces for OrganizationAgents {
+    async fn of(&self, scope: Option<&Scope>) -> Result<AgentPlace> {
+        let caller = scope.and_then(|scope| Some((scope.tenant.as_deref()?, scope.user.as_deref()?)));
+        let (tenant, user) =
+            caller.ok_or_else(|| Error::new(ErrorKind::PermissionDenied, "agents are started by callers with a tenant and user"))?;
+        let traces = self.traces.for_user(tenant, user)?;
+        let mut place = AgentPlace::new(traces.clone());
+        #[cfg(feature = "remote")]
+        if let Some(peers) = self.traces.peers(tenant) {
+            place.peers = Some(PeerRuns::new(peers.clone(), traces.clone()));
+        }
+        if let Some(runs) = &self.runs {
+            let (owner, owner_user) = self.traces.owner_of(tenant, user);
+            let claims = self.traces.local().for_user(owner, owner_user)?;
+            let here = runs.on((Some(owner.to_owned()), Some(user.to_owned())), traces).with_claims(Arc::new(claims));
+            #[cfg(feature = "remote")]
+            let here = match &place.peers {
+                Some(peers) => here.with_peers(peers.clone()),
+                None => here,
+            };
+            place.runs = Some(here);
+        }
+        Ok(place)
     }
 }
 

@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_agent::tools::{Tool, ToolContext, ToolRegistry};
+use treehold_agent::workspace::Workspace;
 use treehold_core::scope::Scope;
+use treehold_store::MemoryStore;
 use treehold_traces::{
-    AgentCall, AgentCaller, AgentPlace, AgentTool, AgentToolOptions, Gate, NewGoal, RunResult, Runs, ScriptedRunner, Step, StoredTraces,
-    TraceAddress, TraceStatus, TraceStore,
+    AgentCall, AgentCaller, AgentPlace, AgentTool, AgentToolOptions, Gate, NewGoal, OrganizationAgents, OrganizationTraces, RunResult,
+    Runs, ScriptedRunner, Step, StoredTraces, TraceAddress, TraceStatus, TraceStore, Traces,
 };
 use treehold_tree::backend::StateBackend;
 
@@ -194,4 +196,36 @@ async fn agents_that_start_each_other_without_end_come_to_one() {
     let ended = runs.start(&parent, asking("deeper")).await.unwrap().wait(SOON).await.unwrap().unwrap();
     assert_eq!(ended.status, TraceStatus::Completed);
     assert!(traces.list_traces(&Default::default()).await.unwrap().total <= 3);
+}
+
+#[tokio::test]
+async fn workspace_offers_the_tool_to_each_user_with_their_own_traces() {
+    let local = Traces::new(Arc::new(MemoryStore::new()));
+    let runs = Runs::new(Arc::new(ScriptedRunner::new([Step::SayPath])));
+    let agents = OrganizationAgents::new(OrganizationTraces::new(local.clone(), "acme"), Some(runs));
+    let workspace = Workspace::builder().tool(AgentTool::new(Arc::new(agents))).unwrap().build();
+    let mut ids = Vec::new();
+    for user in ["ada", "bob"] {
+        let traces = local.for_user("acme", user).unwrap();
+        created(&traces, &format!("of-{user}")).await;
+        let scope = Scope::new().with_tenant("acme").with_user(user).with_thread(format!("of-{user}"));
+        let session = workspace.session(scope).await.unwrap();
+        let call = workspace.tools().from_json("agent", json!({"task": "count"})).unwrap();
+        let data = session.call(call).await.data.unwrap();
+        assert_eq!(data["summary"], r#"1 messages, asked: "count""#);
+        let id = sub_trace(&data);
+        assert!(id.to_string().starts_with(&format!("of-{user}@agent-")), "{id}");
+        assert_eq!(traces.list_traces(&Default::default()).await.unwrap().total, 2);
+        ids.push(id);
+    }
+    // The agent of another user is no agent that can be continued.
+    let scope = Scope::new().with_tenant("acme").with_user("bob").with_thread("of-bob");
+    let session = workspace.session(scope).await.unwrap();
+    let call = workspace.tools().from_json("agent", json!({"task": "x", "continue_from": ids[0].to_string()})).unwrap();
+    let data = session.call(call).await.data.unwrap();
+    assert_eq!(data["error"], "Cannot access other user's trace", "{data}");
+    // A caller without a user has no agents.
+    let session = workspace.session(Scope::new().with_thread("t")).await.unwrap();
+    let call = workspace.tools().from_json("agent", json!({"task": "x"})).unwrap();
+    assert_eq!(session.call(call).await.error.unwrap().code, "permission_denied");
 }

@@ -3,12 +3,12 @@
 use super::Reached;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
+use crate::clock::parse_age;
 use crate::traces::{AddOptions, NewMessage, TraceAddress, TraceStatus};
 use crate::{Error, ErrorKind};
 use clap::Args;
 use serde::Serialize;
 use std::time::Duration;
-use treehold_core::clock::parse_age;
 use uuid::Uuid;
 
 /// Append a message to a trace, and run its agent where the trace lives
