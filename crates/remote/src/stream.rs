@@ -68,7 +68,7 @@ struct Feed {
     /// The id of the last event, from which the feed resumes.
     last_id: Option<String>,
     connection: Option<(TransportResponse, Parser)>,
-    /// How often connecting has failed in a row.
+    /// How often it has connected in a row without an event.
     attempts: u32,
     news: VecDeque<StreamNews>,
 }
@@ -90,7 +90,13 @@ impl Feed {
                 Ok(None | Some(Err(_))) | Err(_) => None,
             };
             match events {
-                Some(events) => self.news.extend(events.into_iter().map(StreamNews::Event)),
+                Some(events) => {
+                    // A server that closes each stream at once is not asked again without a pause.
+                    if !events.is_empty() {
+                        self.attempts = 0;
+                    }
+                    self.news.extend(events.into_iter().map(StreamNews::Event));
+                }
                 None => {
                     tracing::debug!(peer = self.client.name(), "an event stream was interrupted");
                     self.connection = None;
@@ -125,7 +131,6 @@ impl Feed {
         let media_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if response.status == StatusCode::OK && essence(media_type) == "text/event-stream" {
             self.connection = Some((response, Parser::default()));
-            self.attempts = 0;
             self.news.push_back(StreamNews::Live);
             return;
         }

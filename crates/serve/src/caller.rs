@@ -4,7 +4,6 @@ use super::doors::{Door, Doors};
 use super::problem;
 use super::rights::{Access, ActsFor, Rights};
 use super::token::{Token, TokenBook};
-use super::tunnels::Dialled;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -52,6 +51,10 @@ pub(super) struct Caller {
     /// Set if the request came through a connection that this server dialled.
     dialled: Option<Dialled>,
 }
+
+/// A request extension: the request came through a connection that this server dialled. Holds what it may do without a token.
+#[derive(Debug, Clone)]
+pub(super) struct Dialled(pub(super) Option<Arc<Rights>>);
 
 /// The routes whose requests may name another tenant and user.
 const SESSION_ROUTES: [&str; 3] = ["/v1/sessions", "/v1/user-memo/", "/v1/inspector/"];

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use futures::StreamExt;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use treehold_core::ops::GrepOptions;
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_mcp::McpOptions;
-use treehold_remote::{PeerClient, RemoteBackend, RemoteOptions, TunnelOptions, Tunnels};
+use treehold_remote::{Ask, PeerClient, RemoteBackend, RemoteOptions, StreamNews, TunnelOptions, Tunnels};
 use treehold_serve::{Access, Dial, HttpServer, Rights, ServeOptions, TokenBook};
 use treehold_store::{MemoryStore, Store};
 use treehold_tree::backend::{BackendExt, TreeNews};
@@ -282,4 +283,53 @@ async fn changes_of_a_machine_that_listens_nowhere_are_watched() {
     assert!(matches!(&changed, Some(TreeNews::Changed(path)) if path.as_str() == "/a"), "{changed:?}");
     laptop.stop().await;
     assert!(matches!(tokio::time::timeout(PATIENCE, news.next()).await.expect("it takes moments"), Some(TreeNews::Lost)));
+}
+
+/// The cloud follows a trace of the machine. Its tunnel breaks in the middle: no event is lost, and none comes twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn trace_is_followed_through_a_tunnel_across_a_break() {
+    let tunnels = tunnels();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let start_cloud = |address: SocketAddr| {
+        let (tunnels, store) = (tunnels.clone(), store.clone());
+        async move { Served::at(address, store, move |options| options.with_tokens(true).with_tunnels(tunnels)).await }
+    };
+    let cloud = start_cloud(([127, 0, 0, 1], 0).into()).await;
+    let (address, (_, token)) = (cloud.address, cloud.token("acme", "laptop").await);
+    let dialled = dial(&cloud.url(), &token).with_rights(Some(Rights::new(Access::Write)));
+    let _laptop = Served::start(|options| options.with_listens(false).with_dials(vec![dialled])).await;
+    within(|| tunnels.is_connected(Some("acme"), "laptop")).await;
+    let client = PeerClient::over(tunnels.transport(Some("acme"), "laptop"), "agent://laptop", RemoteOptions::new()).unwrap();
+    let new = Ask::post("/v1/traces").with_json(&json!({"trace_id": "t-1", "task": "x"})).unwrap().with_key("new");
+    assert_eq!(client.ask(&new).await.unwrap().status, 201);
+    let append = async |number: usize| {
+        let message = json!({"role": "user", "content": format!("message {number}")});
+        let ask = Ask::post("/v1/traces/t-1/messages").with_json(&message).unwrap().with_key(format!("message-{number}"));
+        client.ask(&ask).await.unwrap();
+    };
+    for number in 0..5 {
+        append(number).await;
+    }
+    let mut news = client.stream("/v1/traces/t-1/watch");
+    let mut ids: Vec<u64> = Vec::new();
+    let mut next = async |ids: &mut Vec<u64>| match tokio::time::timeout(PATIENCE, news.next()).await.expect("it takes moments") {
+        Some(StreamNews::Event(event)) => ids.extend(event.id.and_then(|id| id.parse::<u64>().ok())),
+        Some(StreamNews::Refused(error)) => panic!("{error}"),
+        _ => {}
+    };
+    while ids.len() < 3 {
+        next(&mut ids).await;
+    }
+    cloud.stop().await;
+    let _cloud = start_cloud(address).await;
+    for number in 5..10 {
+        append(number).await;
+    }
+    let trace: Value = client.json(&client.ask(&Ask::get("/v1/traces/t-1")).await.unwrap()).unwrap();
+    assert_eq!(trace["total_messages"], 10, "{trace}");
+    let last = trace["last_event_id"].as_u64().unwrap();
+    while ids.last() != Some(&last) {
+        next(&mut ids).await;
+    }
+    assert_eq!(ids, (ids[0]..=last).collect::<Vec<_>>());
 }

@@ -138,7 +138,7 @@ fn cloud_works_in_the_tree_of_a_terminal_that_listens_nowhere() {
     let home = terminal_home(&cloud);
     let terminal = Terminal::start(home.path(), &cloud);
     within(|| cloud.is_connected());
-    assert_eq!(cloud.send("PUT", "/v1/fs/laptop/files/a.md", &[], b"one\nneedle\n").0, 200);
+    assert_eq!(cloud.send("PUT", "/v1/fs/laptop/files/a.md", &[], b"one\nneedle\n").0, 201);
     assert_eq!(cloud.get("/v1/fs/laptop/files/a.md"), (200, "one\nneedle\n".to_owned()));
     let found: Value = serde_json::from_str(&cloud.get("/v1/grep?pattern=needle&path=%2Flaptop").1).unwrap();
     assert_eq!(found["files"][0]["path"], "/laptop/files/a.md", "{found}");
@@ -158,7 +158,7 @@ fn appends_are_made_once_while_either_side_is_killed_and_restarted() {
     let home = terminal_home(&cloud);
     let mut terminal = Terminal::start(home.path(), &cloud);
     within(|| cloud.is_connected());
-    assert_eq!(cloud.send("PUT", "/v1/fs/laptop/files/log", &[], b"").0, 200);
+    assert_eq!(cloud.send("PUT", "/v1/fs/laptop/files/log", &[], b"").0, 201);
     let mut expected = String::new();
     for number in 0..12 {
         match number {

@@ -5,6 +5,7 @@
 
 mod apply;
 mod body;
+mod connect;
 mod dataplane;
 mod drain;
 mod events;
@@ -35,7 +36,7 @@ use super::large::{LargeAnswers, SMALL_BYTES};
 use super::metrics::{self, Metrics};
 use super::problem::{self, Failed};
 use super::served_traces::ServedTraces;
-use super::tunnels::{ServedTunnels, connect};
+use super::tunnels::ServedTunnels;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -232,7 +233,7 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .layer(middleware::from_fn_with_state(api.clone(), within_deadline))
         .route("/mcp", axum::routing::any(mcp))
         .route("/mcp/t/{thread}", axum::routing::any(mcp))
-        .route(CONNECT_ROUTE, get(connect))
+        .route(CONNECT_ROUTE, get(connect::connect))
         .layer(middleware::from_fn_with_state(api.clone(), one_of_its_user))
         .route("/metrics", get(show_metrics))
         .route_layer(middleware::from_fn_with_state(doorkeeper, admit));

@@ -1,20 +1,15 @@
 //! Accepts the connections of machines that cannot be called.
 
-use crate::api::Api;
-use crate::caller::Caller;
 use crate::connection::Connected;
-use crate::problem;
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::response::Response;
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use treehold_core::error::{Error, Result};
+use treehold_core::scope::Scope;
 use treehold_mcp::Standing;
 use treehold_remote::{Reservation, TUNNEL_PROTOCOL, TunnelCounts, TunnelEnd, Tunnels};
 
@@ -42,6 +37,48 @@ impl ServedTunnels {
         self.tunnels.as_ref().map(Tunnels::counts).unwrap_or_default()
     }
 
+    /// Reserves a name for a machine of a caller that is about to connect.
+    pub(crate) async fn reserve(&self, scope: &Scope, name: &str) -> Result<Reservation> {
+        let tunnels = self.tunnels.as_ref().ok_or_else(|| Error::unsupported("this server accepts no tunnels"))?;
+        tunnels.reserve(scope.tenant.clone(), scope.user.clone(), name).await
+    }
+
+    /// Switches protocols, and runs the tunnel once the connection has.
+    pub(crate) fn accept(
+        &self,
+        reservation: Reservation,
+        standing: Standing,
+        mut stopping: watch::Receiver<bool>,
+        mut request: Request,
+    ) -> Response {
+        // The connection counts as busy until the tunnel ends.
+        let running = request.extensions().get::<Connected>().and_then(Connected::running);
+        let task = self.tasks.subscribe();
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let until = async {
+                tokio::select! {
+                    _ = stopping.wait_for(|is_stopping| *is_stopping) => TunnelEnd::Stopping,
+                    () = standing.ends(CHECKED_EVERY) => TunnelEnd::Revoked,
+                }
+            };
+            match tokio::time::timeout(UPGRADE_TIMEOUT, upgrade).await {
+                Ok(Ok(stream)) => {
+                    if let Err(error) = reservation.run(TokioIo::new(stream), until).await {
+                        tracing::warn!(%error, "a tunnel was not opened");
+                    }
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "a connection was not upgraded"),
+                Err(_) => tracing::debug!("a connection was not upgraded in time"),
+            }
+            drop((running, task));
+        });
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        switch(response.headers_mut());
+        response
+    }
+
     /// Waits for at most `limit` until all tunnels have ended.
     pub(crate) async fn ended(&self, limit: Duration) {
         if tokio::time::timeout(limit, self.tasks.closed()).await.is_err() {
@@ -50,36 +87,8 @@ impl ServedTunnels {
     }
 }
 
-/// How a machine connects.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ConnectQuery {
-    /// The name to connect as. Default that of the token.
-    name: Option<String>,
-}
-
-/// Upgrades a connection to a tunnel.
-pub(crate) async fn connect(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    Extension(standing): Extension<Standing>,
-    request: Request,
-) -> Response {
-    if !is_upgrade(&request) {
-        let message =
-            format!("this route accepts tunnels; send `Upgrade: {TUNNEL_PROTOCOL}` over HTTP/1.1, as `treehold serve --dial` does");
-        let mut response = problem::with_status(&Error::invalid_argument(message).without_effect(), StatusCode::UPGRADE_REQUIRED);
-        switch(response.headers_mut());
-        return response;
-    }
-    let query = request.uri().query().unwrap_or_default().to_owned();
-    match reserved(&api, &caller, &query).await {
-        Ok(reservation) => switched(&api, reservation, standing, request),
-        Err(error) => problem::response(&error.without_effect()),
-    }
-}
-
-fn is_upgrade(request: &Request) -> bool {
+/// Returns whether a request asks for a tunnel.
+pub(crate) fn is_upgrade(request: &Request) -> bool {
     let named = |name, value: &str| {
         let given = request.headers().get_all(name).iter().filter_map(|given| given.to_str().ok());
         given.flat_map(|given| given.split(',')).any(|given| given.trim().eq_ignore_ascii_case(value))
@@ -87,48 +96,8 @@ fn is_upgrade(request: &Request) -> bool {
     request.version() == Version::HTTP_11 && named(header::CONNECTION, "upgrade") && named(header::UPGRADE, TUNNEL_PROTOCOL)
 }
 
-fn switch(headers: &mut HeaderMap) {
+/// Names the protocol of tunnels in the headers of a response.
+pub(crate) fn switch(headers: &mut HeaderMap) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static(TUNNEL_PROTOCOL));
-}
-
-/// Reserves the name that the caller connects as.
-async fn reserved(api: &Api, caller: &Caller, query: &str) -> Result<Reservation> {
-    let Some(tunnels) = &api.tunnels().tunnels else {
-        return Err(Error::unsupported("this server accepts no tunnels"));
-    };
-    let query: ConnectQuery = serde_html_form::from_str(query)
-        .map_err(|error| Error::invalid_argument(format!("the query is invalid: {error}; it may hold `name`")))?;
-    let name = caller.connects_as(query.name.as_deref())?;
-    tunnels.reserve(caller.scope.tenant.clone(), caller.scope.user.clone(), &name).await
-}
-
-/// Switches protocols, and runs the tunnel once the connection has.
-fn switched(api: &Api, reservation: Reservation, standing: Standing, mut request: Request) -> Response {
-    // The connection counts as busy until the tunnel ends.
-    let running = request.extensions().get::<Connected>().and_then(Connected::running);
-    let (mut stopping, task) = (api.stopping(), api.tunnels().tasks.subscribe());
-    let upgrade = hyper::upgrade::on(&mut request);
-    tokio::spawn(async move {
-        let until = async {
-            tokio::select! {
-                _ = stopping.wait_for(|is_stopping| *is_stopping) => TunnelEnd::Stopping,
-                () = standing.ends(CHECKED_EVERY) => TunnelEnd::Revoked,
-            }
-        };
-        match tokio::time::timeout(UPGRADE_TIMEOUT, upgrade).await {
-            Ok(Ok(stream)) => {
-                if let Err(error) = reservation.run(TokioIo::new(stream), until).await {
-                    tracing::warn!(%error, "a tunnel was not opened");
-                }
-            }
-            Ok(Err(error)) => tracing::debug!(%error, "a connection was not upgraded"),
-            Err(_) => tracing::debug!("a connection was not upgraded in time"),
-        }
-        drop((running, task));
-    });
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    switch(response.headers_mut());
-    response
 }

@@ -1,6 +1,7 @@
 //! Dials other servers, and answers what they ask over those connections.
 
 use super::merged::Merged;
+use crate::caller::Dialled;
 use crate::rights::Rights;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -85,16 +86,12 @@ impl Dial {
         }
         let message = format!(
             "requests through the connection to `{}` would need no token; require one (`--tokens`, `--token-file`), or set what they may do \
-             without one (`--dial-access`)",
+             without one (`--dial-access`, or `access` in `[serve.dial]`)",
             self.url
         );
         Err(Error::invalid_argument(message))
     }
 }
-
-/// A request extension: the request came through a connection that this server dialled. Holds what it may do without a token.
-#[derive(Debug, Clone)]
-pub(crate) struct Dialled(pub(crate) Option<Arc<Rights>>);
 
 /// What all connections to other servers need.
 #[derive(Clone)]

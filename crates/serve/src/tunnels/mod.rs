@@ -7,6 +7,6 @@ mod accept;
 mod dial;
 mod merged;
 
-pub(super) use accept::{ServedTunnels, connect};
+pub(super) use accept::{ServedTunnels, is_upgrade, switch};
 pub use dial::Dial;
-pub(super) use dial::{Dialled, Dialling};
+pub(super) use dial::Dialling;
