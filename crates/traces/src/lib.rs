@@ -50,4 +50,4 @@ pub use runs::{ClaimRuns, HeldRun, RUN_ENDED, RunHandle, Runs, RunsOptions, Trac
 pub use runs::PeerRuns;
 pub use scripted::{Gate, ScriptedRunner, Step};
 #[cfg(feature = "tool")]
-pub use tool::{AGENT_TOOL, AgentCall, AgentCaller, AgentPlace, AgentPlaces, AgentTool, AgentToolOptions};
+pub use tool::{AGENT_TOOL, AgentCall, AgentCaller, AgentPlace, AgentPlaces, AgentTool, AgentToolOptions, OrganizationAgents};
