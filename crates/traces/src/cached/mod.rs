@@ -145,7 +145,9 @@ impl CachedTraces {
                 None => Err(error),
             },
             Err(error) => {
-                self.forget(trace).await;
+                if error.kind() == ErrorKind::PermissionDenied {
+                    self.forget(trace).await;
+                }
                 Err(error)
             }
         }

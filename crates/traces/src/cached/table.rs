@@ -326,7 +326,9 @@ impl Record {
         if !changed.is_empty() {
             self.generation = self.epoch;
             // The copy begins anew, with all that is left.
-            self.uncopied = if self.copied.is_some() { self.messages.keys().copied().collect() } else { BTreeSet::new() };
+            if self.copied.is_some() || !self.uncopied.is_empty() {
+                self.uncopied = self.messages.keys().copied().collect();
+            }
         }
     }
 
