@@ -446,3 +446,56 @@ async fn revoked_tunnel_fails_its_running_requests_and_a_stopping_one_lets_them_
         }
     }
 }
+
+/// A machine that stops in an orderly way answers what is running. What comes meanwhile waits for its return.
+#[tokio::test(start_paused = true)]
+async fn machine_that_stops_answers_running_requests_and_later_ones_wait_for_its_return() {
+    let tunnels = Tunnels::default();
+    let (near, far) = duplex(64 << 10);
+    let (go, gone) = oneshot::channel::<()>();
+    let (began, has_begun) = oneshot::channel();
+    let (gone, began) = (Mutex::new(Some(gone)), Mutex::new(Some(began)));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let gone = (request.uri().path() == "/v1/x").then(|| gone.lock().take()).flatten();
+        let began = gone.is_some().then(|| began.lock().take()).flatten();
+        async move {
+            if let (Some(gone), Some(began)) = (gone, began) {
+                let _ = began.send(());
+                let _ = gone.await;
+            }
+            Ok::<_, Infallible>(text("\"first\""))
+        }
+    });
+    let (stop, stopped) = oneshot::channel::<()>();
+    let served = tokio::spawn(async move {
+        let mut connection = std::pin::pin!(Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(far), service));
+        tokio::select! {
+            _ = &mut connection => return,
+            _ = stopped => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    });
+    connect(&tunnels, "acme", "laptop", near).await.unwrap();
+    let client = client(&tunnels, "acme", "laptop");
+    let (early, late) = (client.clone(), client);
+    let early = tokio::spawn(async move { asked(&early).await });
+    has_begun.await.unwrap();
+    stop.send(()).unwrap();
+    let late = tokio::spawn(async move {
+        loop {
+            // The machine also answers what arrives before it has said that it stops.
+            match asked(&late).await.as_deref() {
+                Ok("first") => {}
+                answer => break answer.map(str::to_owned).map_err(|error| error.message().to_owned()),
+            }
+        }
+    });
+    while tunnels.is_connected(Some("acme"), "laptop") {
+        tokio::task::yield_now().await;
+    }
+    let _second = connected(&tunnels, "acme", "laptop", "\"second\"").await;
+    assert_eq!(late.await.unwrap().unwrap(), "second");
+    go.send(()).unwrap();
+    assert_eq!(early.await.unwrap().unwrap(), "first");
+    served.await.unwrap();
+}

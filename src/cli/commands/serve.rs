@@ -25,7 +25,7 @@ use std::time::Duration;
   curl http://127.0.0.1:7777/v1/fs/memories/notes.md
   treehold serve --tokens --listen 0.0.0.0:7777 --allow-host files.example.com
   treehold serve --listen 0.0.0.0:7777 --token-file token --allow-host files.example.com
-  treehold serve --listen none --dial https://files.example.com --dial-token-file laptop-token --dial-access write")]
+  treehold serve --dial https://files.example.com --dial-token-file token --dial-access write")]
 pub(crate) struct Serve {
     /// Address or host name and port to listen on; port 0 picks a free one, and `none` with --dial listens nowhere
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7777")]

@@ -128,6 +128,11 @@ impl Line {
         }
     }
 
+    /// Returns whether no further request can be sent.
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.lock().as_ref().is_none_or(SendRequest::is_closed)
+    }
+
     /// Accepts no further requests, and waits for at most `timeout` until the running ones have ended.
     pub(super) async fn close(&self, timeout: Duration) {
         self.sender.lock().take();

@@ -23,10 +23,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::shares::{Share, Shares, User};
 
-/// How long the running requests of a tunnel may take once its server is stopping.
+/// How long the running requests of a tunnel may take once either side is stopping.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest name of a machine, in bytes.
@@ -302,7 +303,11 @@ impl Reservation {
         self.shared.opened.fetch_add(1, Ordering::Relaxed);
         tracing::info!(tenant = self.key.tenant, name = self.key.name, "a machine connected");
         tokio::select! {
-            () = &mut connection => {}
+            // A machine that stops accepts no further requests and answers the running ones. A connection that broke has none.
+            () = &mut connection => {
+                self.shared.slots.lost(&self.key, self.number);
+                line.close(CLOSE_TIMEOUT).await;
+            }
             () = line.replaced() => {}
             end = until => {
                 self.shared.slots.lost(&self.key, self.number);
@@ -350,8 +355,16 @@ impl TunnelTransport {
 impl Transport for TunnelTransport {
     async fn send(&self, request: TransportRequest) -> Result<TransportResponse, TransportError> {
         let Registry { options, slots, requests, .. } = &*self.shared;
-        let line = slots.wait(&self.key, options.return_timeout, request.timeout).await.ok_or_else(|| self.absent())?;
-        requests.fetch_add(1, Ordering::Relaxed);
-        line.send(request, options.return_timeout).await
+        let end = Instant::now() + request.timeout;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let line = slots.wait(&self.key, options.return_timeout, left).await.ok_or_else(|| self.absent())?;
+            requests.fetch_add(1, Ordering::Relaxed);
+            match line.send(request.clone(), options.return_timeout).await {
+                // The tunnel ended before the request was sent, so the next one may have it.
+                Err(error) if error.failure() == Failure::Unsent && line.is_closed() => slots.close(&self.key, &line),
+                sent => return sent,
+            }
+        }
     }
 }

@@ -98,6 +98,12 @@ impl Slots {
 
     /// Ends the tunnel of a name in favour of another connection.
     pub(super) fn end(&self, key: &Key, line: &Arc<Line>) {
+        self.close(key, line);
+        line.replace();
+    }
+
+    /// Gives up the tunnel of a name, whose running requests may still end.
+    pub(super) fn close(&self, key: &Key, line: &Arc<Line>) {
         let mut table = self.table.lock();
         if let Some(slot) = table.slots.get_mut(key)
             && let State::Open { line: open, .. } = &slot.state
@@ -105,8 +111,6 @@ impl Slots {
         {
             slot.state = State::Lost(Instant::now());
         }
-        drop(table);
-        line.replace();
     }
 
     /// Returns the tunnel of a name.

@@ -6,7 +6,7 @@ use crate::problem;
 use crate::tunnels::{is_upgrade, switch};
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Version};
 use axum::response::Response;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -33,7 +33,10 @@ pub(super) async fn connect(
         let message =
             format!("this route accepts tunnels; send `Upgrade: {TUNNEL_PROTOCOL}` over HTTP/1.1, as `treehold serve --dial` does");
         let mut response = problem::with_status(&Error::invalid_argument(message).without_effect(), StatusCode::UPGRADE_REQUIRED);
-        switch(response.headers_mut());
+        // HTTP/2 has no such header.
+        if request.version() <= Version::HTTP_11 {
+            switch(response.headers_mut());
+        }
         return response;
     }
     let query = request.uri().query().unwrap_or_default().to_owned();

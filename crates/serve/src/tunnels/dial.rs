@@ -11,6 +11,7 @@ use hyper::server::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::metrics::gauge::Gauge;
+use std::error::Error as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -136,7 +137,7 @@ impl Dialling {
                 }
                 Err(error) => {
                     if error.message() != last_message {
-                        tracing::warn!(url = server.url, %error, "cannot connect; trying again until it works");
+                        tracing::warn!(url = server.url, %error, cause = ?error.source(), "cannot connect; trying again until it works");
                         error.message().clone_into(&mut last_message);
                     }
                     match error.kind() {
