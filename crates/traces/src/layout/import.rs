@@ -167,11 +167,11 @@ impl Import<'_> {
 
     /// Writes the messages. Returns the last one that is not part of a side branch.
     async fn messages(&mut self) -> Result<u64> {
-        let directory = self.directory.clone();
-        let directory = blocking(move || directory.subdirectory(MESSAGES)).await?;
         let mut main_end = 0;
         let mut found = std::mem::take(&mut self.survey.messages).into_iter().peekable();
-        while let (Some(directory), true) = (&directory, found.peek().is_some()) {
+        while found.peek().is_some() {
+            let directory = self.directory.clone();
+            let directory = blocking(move || directory.subdirectory(MESSAGES)?.ok_or_else(changed)).await?;
             let wanted: Vec<Found> = found.by_ref().take(MESSAGES_AT_ONCE).collect();
             let mut rest = wanted.into_iter().peekable();
             while rest.peek().is_some() {

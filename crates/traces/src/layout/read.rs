@@ -2,7 +2,7 @@
 
 use super::merge::{FIELDS_MAX, Fields};
 use crate::id::TraceId;
-use crate::model::{GoalTree, Message, Trace, TraceEvent};
+use crate::model::{Goal, GoalTree, Message, Trace, TraceEvent};
 use serde::de::DeserializeOwned;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::Json;
@@ -33,12 +33,33 @@ pub(super) fn meta(id: &TraceId, content: &[u8]) -> Result<Taken<Trace>> {
     if let Some(Err(_)) = text("uid") {
         return Err(corrupt("the `uid` in `meta.json` is not a text"));
     }
-    lenient(fields, &[("trace_id", id.as_str())])
+    lenient(fields, &["trace_id"])
 }
 
 /// Reads `goal.json`.
 pub(super) fn goals(content: &[u8]) -> Result<Taken<GoalTree>> {
-    lenient(object(content)?, &[])
+    let mut fields = object(content)?;
+    let elements = fields.0.iter().rposition(|(name, _)| name == "goals").map(|index| fields.0.remove(index).1);
+    let (mut tree, mut left_out) = lenient::<GoalTree>(fields, &[])?;
+    let elements: Vec<Json> = match elements.map(|elements| elements.view()) {
+        Some(Ok(elements)) => elements,
+        Some(Err(error)) => {
+            left_out.push(format!("`goals` does not fit: {}", error.message()));
+            Vec::new()
+        }
+        None => Vec::new(),
+    };
+    tree.goals.clear();
+    for (index, element) in elements.iter().enumerate() {
+        match element.view().and_then(|fields| lenient::<Goal>(fields, &["id"])) {
+            Ok((goal, reasons)) => {
+                left_out.extend(reasons.into_iter().map(|reason| format!("goal `{}`: {reason}", goal.id.escape_debug())));
+                tree.goals.push(goal);
+            }
+            Err(error) => left_out.push(format!("goal {} cannot be taken: {}", index + 1, error.message())),
+        }
+    }
+    Ok((tree, left_out))
 }
 
 /// Reads the file of a message with a name, which is its id.
@@ -59,7 +80,7 @@ pub(super) fn message(id: &TraceId, name: &str, content: &[u8]) -> Result<Taken<
             return Err(Error::invalid_argument(format!("it has no `{field}`")));
         }
     }
-    let (message, left_out) = lenient::<Message>(fields, &[("message_id", name), ("trace_id", id.as_str())])?;
+    let (message, left_out) = lenient::<Message>(fields, &["message_id", "trace_id", "role", "sequence"])?;
     if !(1..=POSITION_MAX).contains(&message.sequence) {
         return Err(Error::invalid_argument(format!("its sequence {} is not from 1 to {POSITION_MAX}", message.sequence)));
     }
@@ -89,8 +110,8 @@ fn object(content: &[u8]) -> Result<Fields> {
 
 /// Reads a value from its fields. Fields that do not fit are left out; those that are null without being allowed to are not reported.
 ///
-/// Each field is tried alone, beside the ones that every value needs.
-fn lenient<T: DeserializeOwned>(mut fields: Fields, needed: &[(&str, &str)]) -> Result<Taken<T>> {
+/// Each field is tried alone, beside those that every value needs.
+fn lenient<T: DeserializeOwned>(fields: Fields, needed: &[&str]) -> Result<Taken<T>> {
     if fields.0.len() > FIELDS_MAX {
         return Err(Error::invalid_argument(format!("it has over {FIELDS_MAX} fields")));
     }
@@ -98,14 +119,11 @@ fn lenient<T: DeserializeOwned>(mut fields: Fields, needed: &[(&str, &str)]) -> 
         Ok(value) => return Ok((value, Vec::new())),
         Err(error) => error,
     };
-    let needed: Vec<(String, Json)> = needed.iter().map(|(name, text)| Ok(((*name).to_owned(), Json::of(text)?))).collect::<Result<_>>()?;
-    let is_needed = |name: &str| name == "role" || name == "sequence" || needed.iter().any(|(needed, _)| needed == name);
-    let core: Vec<(String, Json)> = fields.0.iter().filter(|(name, _)| is_needed(name)).cloned().collect();
-    let mut left_out = Vec::new();
-    let mut kept = Vec::new();
+    let core: Vec<(String, Json)> = fields.0.iter().filter(|(name, _)| needed.contains(&name.as_str())).cloned().collect();
+    let (mut kept, mut left_out) = (Vec::new(), Vec::new());
     for (name, value) in fields.0 {
         let mut alone = core.clone();
-        if !is_needed(&name) {
+        if !needed.contains(&name.as_str()) {
             alone.push((name.clone(), value.clone()));
         }
         match Fields(alone).to_json()?.view::<T>() {
@@ -114,8 +132,7 @@ fn lenient<T: DeserializeOwned>(mut fields: Fields, needed: &[(&str, &str)]) -> 
             Err(error) => left_out.push(format!("`{}` does not fit: {}", name.escape_debug(), error.message())),
         }
     }
-    fields = Fields(kept);
-    match fields.to_json()?.view() {
+    match Fields(kept).to_json()?.view() {
         Ok(value) => Ok((value, left_out)),
         Err(_) => Err(first),
     }

@@ -250,13 +250,15 @@ impl Surveyor<'_> {
         }
         self.others.extend(others);
         // A sequence is never used again, so a message that is added later must come after all that there ever were.
-        let known = self.others.iter().filter_map(|(path, _)| self.sequence_in(path)).max().unwrap_or(0).max(last_of_meta);
-        let missing = known.saturating_sub(last);
-        if missing > 0 && gaps + missing <= GAPS_MAX {
-            self.report.damage(MESSAGES, None, format!("{missing} sequences from {} on have no message", last + 1));
-            last = known;
-        } else if missing > 0 {
-            self.report.damage(META, None, format!("the last sequence {known} is far beyond the last message, which is {last}"));
+        let known = self.others.iter().filter_map(|(path, _)| self.sequence_in(path)).chain([last_of_meta]);
+        let end = known.filter(|known| known.saturating_sub(last) <= GAPS_MAX - gaps).max().unwrap_or(0);
+        if end > last {
+            self.report.damage(MESSAGES, None, format!("{} sequences from {} on have no message", end - last, last + 1));
+            last = end;
+        }
+        if last_of_meta > last {
+            let reason = format!("the last sequence {last_of_meta} is far beyond the last message, which is {last}");
+            self.report.damage(META, None, reason);
         }
         (kept, last)
     }

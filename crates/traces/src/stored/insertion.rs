@@ -1,7 +1,7 @@
 //! Insertions in progress, and the removal of those that were interrupted.
 
-use super::Traces;
 use super::rows::{self, Removal};
+use super::{StoredTraces, Traces};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use treehold_core::error::Result;
@@ -50,5 +50,15 @@ impl Traces {
         let data = removal.rows().data(&removal.data)?;
         let batch = Batch::new().expect(&data, INSERTING, Condition::Exists).delete(&data, INSERTING).delete(&insertions(), removal.key());
         rows::commit(&*self.store, removal.put(batch)).await.map(drop)
+    }
+}
+
+impl StoredTraces {
+    /// Returns the namespace in which a row changes with every change of the user's traces, for a change feed to watch.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for ids that are too long together.
+    pub fn changes(&self) -> Result<Namespace> {
+        self.rows.traces()
     }
 }
