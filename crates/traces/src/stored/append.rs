@@ -5,10 +5,10 @@ use super::draft::{Draft, Spent};
 use super::messages::{MessageMeta, default_id, default_sequence, goal_key};
 use super::once::{Earlier, Once};
 use super::path::Path;
-use super::rows::{Opened, Part, position_key, time_text};
+use super::rows::{Opened, Part, corrupt, position_key, time_text};
 use super::text::{check_key, check_name, check_usage, checked, without};
 use super::trace::no_sequence;
-use crate::contract::{AddOptions, Added};
+use crate::contract::{AddOptions, Added, PAGE_MAX};
 use crate::id::TraceId;
 use crate::model::{Message, NewMessage, SequenceRange, kinds};
 use serde_json::json;
@@ -63,7 +63,7 @@ impl StoredTraces {
             if messages.is_empty() {
                 return Ok(Added { messages: Vec::new(), head_sequence: head, repeated: false });
             }
-            let first = draft.next.last_sequence + 1;
+            let first = draft.next.last_sequence.saturating_add(1);
             let added = self.plan(&mut draft, id, messages).await?;
             let head_sequence = draft.next.sequence();
             if let Some(once) = &once {
@@ -78,7 +78,10 @@ impl StoredTraces {
 
     async fn repeated(&self, opened: &Opened, earlier: Earlier) -> Result<Added> {
         let Earlier { first, count, head_sequence } = earlier;
-        let sequences: Vec<u64> = (first..).take(count).collect();
+        // The end behind the last message; a count beyond the messages of the trace is damage.
+        let end = u64::try_from(count).ok().and_then(|count| first.checked_add(count));
+        let end = end.filter(|end| first > 0 && *end <= opened.head.last_sequence.saturating_add(1) && count <= PAGE_MAX);
+        let sequences: Vec<u64> = (first..end.ok_or_else(|| corrupt("the row of an idempotency key cannot be read"))?).collect();
         Ok(Added { messages: self.read(opened, &sequences).await?, head_sequence, repeated: true })
     }
 

@@ -1,6 +1,6 @@
 //! Lists the traces of a user.
 
-use super::rows::{corrupt, description_key, head_key, kind, trace_of};
+use super::rows::{Head, corrupt, description_key, head_key, kind, trace_of};
 use super::text::page_limit;
 use super::trace::no_description;
 use super::{StoredTraces, recent};
@@ -40,7 +40,7 @@ impl StoredTraces {
         for (id, pair) in ids.iter().zip(found.chunks(2)) {
             match pair {
                 [Some(head), Some(description)] => {
-                    let (head, description) = (stored("trace", &head.value)?, stored("description of a trace", &description.value)?);
+                    let (head, description) = (Head::read(&head.value)?, stored("description of a trace", &description.value)?);
                     traces.push(trace_of(&self.rows.user, id, &head, description));
                 }
                 [Some(_), _] => return Err(no_description(id)),

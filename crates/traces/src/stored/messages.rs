@@ -156,8 +156,9 @@ impl StoredTraces {
         let options = options.with_bytes_max(self.options().page_bytes_max);
         let page = self.store().scan(&self.part(&opened, Part::Messages)?, options).await?;
         let mut messages: Vec<Message> = Vec::with_capacity(page.entries.len());
-        for (entry, expected) in page.entries.into_iter().zip(after.saturating_add(1)..) {
+        for entry in page.entries {
             let ScanEntry::Item(item) = entry else { continue };
+            let expected = after.saturating_add(messages.len() as u64).saturating_add(1);
             if item.key != position_key(expected) {
                 return Err(missing(expected));
             }

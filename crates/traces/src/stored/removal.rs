@@ -29,23 +29,31 @@ impl Traces {
     /// # Errors
     /// The last error, after every other trace was tried.
     pub async fn sweep_some(&self, traces_max: usize) -> Result<usize> {
-        let given_up = self.give_up_insertions(traces_max).await;
-        let options = ScanOptions::new().with_values(true).with_limit(traces_max);
-        let page = self.store.scan(&removals(), options).await?;
-        let (mut removed, mut failed) = (0, given_up.err());
-        for entry in page.entries {
-            let ScanEntry::Item(item) = entry else { continue };
-            let swept = match stored::<Removal>("removal of a trace", &item.value) {
-                Ok(removal) => self.remove(&removal).await,
-                Err(error) => Err(error),
-            };
-            match swept {
-                Ok(is_complete) => removed += usize::from(is_complete),
-                // One trace that cannot be removed does not stop the others.
-                Err(error) => {
-                    tracing::warn!(%error, key = item.key, "the rows of a deleted trace remain until the next sweep");
-                    failed = Some(error);
+        let (mut left, mut removed, mut failed) = (traces_max, 0, self.give_up_insertions(traces_max).await.err());
+        let mut options = ScanOptions::new().with_values(true);
+        while left > 0 {
+            let page = self.store.scan(&removals(), options.clone().with_limit(left.min(ROWS_MAX))).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                let swept = match stored::<Removal>("removal of a trace", &item.value) {
+                    Ok(removal) => self.remove(&removal).await,
+                    Err(error) => Err(error),
+                };
+                match swept {
+                    Ok(is_complete) => {
+                        left -= 1;
+                        removed += usize::from(is_complete);
+                    }
+                    // One trace that cannot be removed does not stop the others.
+                    Err(error) => {
+                        tracing::warn!(%error, key = item.key, "the rows of a deleted trace remain until the next sweep");
+                        failed = Some(error);
+                    }
                 }
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
             }
         }
         failed.map_or(Ok(removed), Err)

@@ -142,6 +142,15 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// Reads a row.
+    pub(super) fn read(value: &[u8]) -> Result<Self> {
+        let head: Self = stored("trace", value)?;
+        if !head.path.is_descending() || head.sequence() > head.last_sequence {
+            return Err(corrupt("the path of a stored trace cannot be read; restore a backup"));
+        }
+        Ok(head)
+    }
+
     /// Returns the sequence at which the main path ends, 0 without messages.
     pub(super) fn sequence(&self) -> u64 {
         self.path.end().unwrap_or(0)
@@ -180,10 +189,10 @@ pub(super) struct Opened {
     pub(super) version: Version,
 }
 
-/// Reads a head and, on request, the description.
+/// Reads a head. Cost: one round trip.
 pub(super) async fn open(store: &dyn Store, rows: &UserRows, id: &TraceId) -> Result<Option<Opened>> {
     let found = store.get(&rows.traces()?, &head_key(id)).await?;
-    found.map(|item| Ok(Opened { head: stored("trace", &item.value)?, version: item.version })).transpose()
+    found.map(|item| Ok(Opened { head: Head::read(&item.value)?, version: item.version })).transpose()
 }
 
 /// Assembles a trace from its two rows.

@@ -5,7 +5,7 @@ use super::rows::{
     trace_of,
 };
 use super::text::{check_key, checked, without};
-use super::{StoredTraces, local, path, recent, rows};
+use super::{StoredTraces, local, path, recent};
 use crate::id::TraceId;
 use crate::model::{NewTrace, Trace, TraceEvent, TraceStatus, TraceUpdate, kinds};
 use serde_json::json;
@@ -87,7 +87,7 @@ impl StoredTraces {
                 .put(&self.rows.part(&head.data, Part::Events)?, position_key(head.last_event_id), row(&created));
             let batch = recent::list(batch, &self.rows, &id, &head)?;
             let batch = recent::count(batch, self.store(), &self.rows, &id, None, Some(head.kind())).await?;
-            if rows::commit(self.store(), batch).await?.is_some() {
+            if self.commit(batch).await? {
                 return Ok(trace_of(&self.rows.user, &id, &head, description));
             }
             attempts.lost().await?;
@@ -101,7 +101,7 @@ impl StoredTraces {
             let mut found = self.store().get_many(&traces, &keys, true).await?.into_iter();
             if let Some(head) = found.next().flatten() {
                 let description = found.next().flatten().ok_or_else(|| no_description(id))?;
-                let (head, description) = (stored("trace", &head.value)?, stored("description of a trace", &description.value)?);
+                let (head, description) = (Head::read(&head.value)?, stored("description of a trace", &description.value)?);
                 return Ok(Some(trace_of(&self.rows.user, id, &head, description)));
             }
             if self.find(id).await?.is_none() {

@@ -160,3 +160,32 @@ pub(crate) async fn path_in_a_circle_is_corrupt(store: Arc<dyn Store>) {
         }
     }
 }
+
+/// Numbers that no row of the store has are reported, whatever is computed from them.
+pub(crate) async fn numbers_out_of_range_are_corrupt(store: Arc<dyn Store>) {
+    let own = traces(&store);
+    populate(&own).await;
+    let before = rows(&store).await;
+    let max = u64::MAX;
+    for (key, old, new) in [
+        ("k", r#""count":3"#.to_owned(), r#""count":1000000000000"#.to_owned()),
+        ("k", r#""first":1"#.to_owned(), format!(r#""first":{max}"#)),
+        ("head", r#""last_sequence":4"#.to_owned(), format!(r#""last_sequence":{max}"#)),
+        ("head", r#""last_sequence":4"#.to_owned(), r#""last_sequence":3"#.to_owned()),
+        ("head", r#""last_event_id":6"#.to_owned(), format!(r#""last_event_id":{max}"#)),
+        ("head", r#""path":[[4,1],[1,1]]"#.to_owned(), r#""path":[[4,1],[9,1]]"#.to_owned()),
+        ("goal\u{1}1", r#""tokens":1"#.to_owned(), format!(r#""tokens":{max}"#)),
+    ] {
+        let (namespace, item) = before.iter().find(|(_, item)| item.key.ends_with(key)).unwrap();
+        let value = String::from_utf8(item.value.to_vec()).unwrap();
+        assert!(value.contains(&old), "{value}");
+        store.commit(Batch::new().put(namespace, item.key.as_str(), value.replace(&old, &new))).await.unwrap();
+        let repeated = own.add_messages(&address(), keyed(), &AddOptions::new().with_idempotency_key("k")).await.map(drop);
+        let added = own.add_messages(&address(), vec![text("a").with_goal("1").with_usage(1, 0.0)], &AddOptions::new()).await.map(drop);
+        let is_reported = |result: &Result<()>| {
+            result.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::InvalidArgument))
+        };
+        assert!(is_reported(&repeated) || is_reported(&added), "{new}: {repeated:?} {added:?}");
+        restore(&store, &before).await;
+    }
+}

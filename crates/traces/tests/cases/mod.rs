@@ -30,6 +30,7 @@ macro_rules! stored_trace_cases {
                 damaged_rows_are_corrupt_and_never_absent,
                 missing_rows_are_corrupt,
                 path_in_a_circle_is_corrupt,
+                numbers_out_of_range_are_corrupt,
             ],
             kills: [
                 change_that_is_killed_leaves_the_old_trace_or_the_new,
@@ -51,6 +52,7 @@ macro_rules! stored_trace_cases {
                 write_overtaken_by_a_deletion_leaves_no_row,
                 write_overtaken_by_a_deletion_never_reaches_a_later_trace,
                 live_trace_survives_an_old_row_that_says_to_remove_it,
+                damaged_removal_does_not_stop_the_others,
             ],
         );
     };

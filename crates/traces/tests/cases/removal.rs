@@ -4,7 +4,7 @@ use super::support::{Stage, Staged, add, address, all, begin, fill, id, rows, ro
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::ErrorKind;
-use treehold_store::{Batch, Store};
+use treehold_store::{Batch, Namespace, Store};
 use treehold_traces::{AddOptions, NewGoal, StoredTraces, TraceStore, TracesQuery};
 
 async fn populate(traces: &StoredTraces) {
@@ -103,4 +103,16 @@ pub(crate) async fn live_trace_survives_an_old_row_that_says_to_remove_it(store:
     all(&store).sweep_some(9).await.unwrap();
     assert_eq!(whole(&own).await, expected);
     assert_eq!(rows_of_traces(&store).await.len(), before.len() - 1, "all rows but that of the counts");
+}
+
+/// A row that cannot be read stays, and the sweep reports it and goes on.
+pub(crate) async fn damaged_removal_does_not_stop_the_others(store: Arc<dyn Store>) {
+    let own = traces(&store);
+    populate(&own).await;
+    let dying: Arc<dyn Store> = Staged::new(&store, 1, Stage::Dead);
+    assert!(traces(&dying).delete_trace(&address()).await.unwrap());
+    let removals = Namespace::new(["_treehold", "traces", "_treehold", "removals"]).unwrap();
+    store.commit(Batch::new().put(&removals, "a damaged row", "{")).await.unwrap();
+    assert_eq!(all(&store).sweep_some(1).await.expect_err("reported").kind(), ErrorKind::Corrupt);
+    assert_eq!(rows_of_traces(&store).await, [format!("{removals} a damaged row")]);
 }
