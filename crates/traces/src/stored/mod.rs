@@ -11,6 +11,7 @@ mod events;
 mod goals;
 #[cfg(all(feature = "filesystem", unix))]
 mod insert;
+mod insertion;
 mod list;
 mod messages;
 mod once;
