@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
             return Ok(Found::new());
         }
         let node = match Place::of(&path) {
-            Some(Place::Events(_)) => Some(Node::Events(open.trace.clone())),
+            Some(Place::Events(_)) => Some(Node::Events(Box::new(open.trace.clone()))),
             Some(Place::File(_, file)) => self.files.rendered(&open.trace, file).await?.map(Node::File),
             _ => None,
         };

@@ -154,7 +154,7 @@ impl TraceFiles {
         let trace = self.trace(address).await?.ok_or_else(missing)?;
         match &place {
             Place::Trace(_) | Place::Messages(_) => Ok(Node::Directory(trace.created_at.as_deref().and_then(time_of))),
-            Place::Events(_) => Ok(Node::Events(trace)),
+            Place::Events(_) => Ok(Node::Events(Box::new(trace))),
             Place::File(_, file) => Ok(Node::File(self.rendered(&trace, *file).await?.ok_or_else(missing)?)),
             Place::Beneath(above, _) => match Box::pin(self.node(above)).await? {
                 Node::Directory(_) => Err(missing()),
@@ -185,7 +185,7 @@ impl TraceFiles {
             }
             let child = path.child(name)?;
             let node = match Place::of(&child) {
-                Some(Place::Events(_)) => Node::Events(trace.clone()),
+                Some(Place::Events(_)) => Node::Events(Box::new(trace.clone())),
                 Some(Place::File(_, file)) => match self.rendered(trace, file).await? {
                     Some(rendered) => Node::File(rendered),
                     None => continue,
@@ -249,7 +249,7 @@ enum Node {
     Directory(Option<Timestamp>),
     File(Rendered),
     /// The events of a trace, which are read part by part.
-    Events(Trace),
+    Events(Box<Trace>),
 }
 
 fn directory(path: VfsPathBuf, created_at: Option<Timestamp>) -> Entry {

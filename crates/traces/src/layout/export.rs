@@ -2,8 +2,8 @@
 
 use super::host::{HostDirectory, NewFile, blocking};
 use super::merge::{is_same, merged};
-use super::survey::file_name;
-use super::{EVENTS, GOAL, MESSAGES, META, missing, read, render};
+use super::survey::{EVENTS, GOAL, MESSAGES, META, file_name};
+use super::{missing, read, render};
 use crate::contract::{MessagesQuery, PAGE_MAX, TraceStore, TracesQuery};
 use crate::id::{TraceAddress, TraceId};
 use crate::model::{GoalTree, Message, Trace};

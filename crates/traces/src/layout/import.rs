@@ -4,8 +4,10 @@ use super::host::{HostDirectory, blocking};
 use super::lines::{LINE_BYTES_MAX, Lines};
 use super::merge::Fields;
 use super::paths::Paths;
-use super::survey::{ENTRIES_MAX, Found, GAPS_MAX, MESSAGE_BYTES_MAX, Survey, file_name, hash_of, short, survey};
-use super::{EVENTS, GOAL, ImportReport, ImportedTrace, MESSAGES, META, missing, read, render};
+use super::survey::{
+    ENTRIES_MAX, EVENTS, Found, GAPS_MAX, GOAL, MESSAGE_BYTES_MAX, MESSAGES, META, Survey, file_name, hash_of, short, survey,
+};
+use super::{ImportReport, ImportedTrace, missing, read, render};
 use crate::id::TraceId;
 use crate::model::Message;
 use crate::stored::{Ending, Insert, ORIGINAL_BYTES, Originals, StoredTraces, check_event};

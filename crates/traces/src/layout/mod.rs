@@ -117,19 +117,6 @@ pub struct Damage {
     pub reason: String,
 }
 
-impl ImportedTrace {
-    fn new(id: &TraceId) -> Self {
-        Self { id: id.clone(), repeated: false, messages: 0, events: 0, other_files: 0, damages: Vec::new(), damages_count: 0 }
-    }
-
-    fn damage(&mut self, path: impl Into<String>, line: Option<u64>, reason: impl Into<String>) {
-        self.damages_count += 1;
-        if self.damages.len() < DAMAGES_MAX {
-            self.damages.push(Damage { path: path.into(), line, reason: reason.into() });
-        }
-    }
-}
-
 fn as_text<S: serde::Serializer>(id: &TraceId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }
@@ -137,9 +124,3 @@ fn as_text<S: serde::Serializer>(id: &TraceId, serializer: S) -> Result<S::Ok, S
 fn from_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<TraceId, D::Error> {
     TraceId::new(String::deserialize(deserializer)?).map_err(|error| serde::de::Error::custom(error.message()))
 }
-
-/// The files of the layout.
-const META: &str = "meta.json";
-const GOAL: &str = "goal.json";
-const EVENTS: &str = "events.jsonl";
-const MESSAGES: &str = "messages";

@@ -2,7 +2,7 @@
 
 use super::host::{HostDirectory, HostFile};
 use super::read;
-use super::{EVENTS, GOAL, ImportedTrace, MESSAGES, META};
+use super::{DAMAGES_MAX, Damage, ImportedTrace};
 use crate::id::TraceId;
 use crate::model::{GoalTree, Trace};
 use crate::stored::{TracesOptions, check_goal_id, check_goal_kind, check_message};
@@ -11,6 +11,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::path::VfsPath;
+
+/// The files of the layout.
+pub(super) const META: &str = "meta.json";
+pub(super) const GOAL: &str = "goal.json";
+pub(super) const EVENTS: &str = "events.jsonl";
+pub(super) const MESSAGES: &str = "messages";
 
 /// The largest `meta.json` and `goal.json`, in bytes.
 const DESCRIPTION_BYTES_MAX: u64 = 16 << 20;
@@ -32,6 +38,19 @@ const DEPTH_MAX: usize = 16;
 
 /// The longest path of a file beneath its trace, in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
+
+impl ImportedTrace {
+    pub(super) fn new(id: &TraceId) -> Self {
+        Self { id: id.clone(), repeated: false, messages: 0, events: 0, other_files: 0, damages: Vec::new(), damages_count: 0 }
+    }
+
+    pub(super) fn damage(&mut self, path: impl Into<String>, line: Option<u64>, reason: impl Into<String>) {
+        self.damages_count += 1;
+        if self.damages.len() < DAMAGES_MAX {
+            self.damages.push(Damage { path: path.into(), line, reason: reason.into() });
+        }
+    }
+}
 
 /// What a directory holds.
 pub(super) struct Survey {
