@@ -19,7 +19,7 @@ pub use elsewhere::PeerRuns;
 use crate::contract::TraceStore;
 use crate::hybrid::HybridTraces;
 use crate::id::{Location, TraceAddress, TraceId};
-use crate::model::TraceEvent;
+use crate::model::{OtherFields, TraceEvent};
 use crate::runner::{RunRequest, RunResult, TraceRunner};
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -37,6 +37,9 @@ use treehold_core::work;
 /// The kind of the event that tells how a run ended. Its data are the fields of a [`RunResult`] and `duration_ms`. The event of the final
 /// status follows it.
 pub const RUN_ENDED: &str = "run_ended";
+
+/// The kind of the event by which a process asks another one to stop its run of the trace.
+const STOP_REQUESTED: &str = "stop_requested";
 
 /// How long a run that is stopped may take to write its final status.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -262,22 +265,42 @@ impl TraceRuns {
         }
     }
 
-    /// Stops the run that works on a trace in this process, and waits until the trace is free. Returns whether there was one.
+    /// Stops the run that works on a trace, in this process or another one that claims traces, and waits until the trace is free. Returns
+    /// whether there was one.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a trace that lives elsewhere.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a trace that lives elsewhere, [`NotFound`](ErrorKind::NotFound) for an unknown
+    /// one, [`Deadline`](ErrorKind::Deadline) if the process that runs it does not stop in time; those of the store.
     pub async fn stop(&self, trace: &TraceAddress) -> Result<bool> {
-        let Some(run) = self.host.table.lock().running.get(&self.key(local(trace)?)).cloned() else { return Ok(false) };
-        run.stop().await;
-        Ok(true)
+        let running = self.host.table.lock().running.get(&self.key(local(trace)?)).cloned();
+        if let Some(run) = running {
+            run.stop().await;
+            return Ok(true);
+        }
+        match self.claims.claim(trace.id(), self.host.options.lease).await {
+            Ok(held) => held.release().await.map(|()| false),
+            Err(error) if error.kind() == ErrorKind::Conflict => self.stop_elsewhere(trace).await.map(|()| true),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Binds the writes to local traces to a claim.
-    fn bind(&mut self, held: &dyn HeldRun) {
-        if let Some(local) = held.traces() {
+    /// Asks the process that runs a trace to stop the run.
+    async fn stop_elsewhere(&self, trace: &TraceAddress) -> Result<()> {
+        self.traces.append_event(trace, STOP_REQUESTED, OtherFields::new()).await?;
+        let late =
+            |_| Err(Error::new(ErrorKind::Deadline, format!("the process that runs the trace `{trace}` did not stop the run in time")));
+        tokio::time::timeout(STOP_LIMIT, result_of(&*self.traces, trace)).await.unwrap_or_else(late).map(drop)
+    }
+
+    /// Binds the writes to local traces to a claim. Returns whether other processes may claim them too.
+    fn bind(&mut self, held: &dyn HeldRun) -> bool {
+        let local = held.traces();
+        let is_shared = local.is_some();
+        if let Some(local) = local {
             let traces = HybridTraces::new(local, self.traces.clone());
             self.traces = Arc::new(self.own.iter().cloned().fold(traces, HybridTraces::with_own_location));
         }
+        is_shared
     }
 
     fn key(&self, trace: &TraceId) -> RunKey {

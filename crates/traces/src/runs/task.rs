@@ -1,12 +1,12 @@
 //! One run, from its claim to its final status.
 
 use super::claim::{HeldRun, renew_until_lost};
-use super::{Entered, RUN_ENDED, RunsOptions, TraceRuns, result_of};
+use super::{Entered, RUN_ENDED, RunsOptions, STOP_REQUESTED, TraceRuns, result_of};
 use crate::contract::{AddOptions, TraceStore};
 use crate::id::TraceAddress;
 use crate::model::{NewMessage, OtherFields, TraceStatus, TraceUpdate};
 use crate::runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult};
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,9 @@ use treehold_core::error::{Error, ErrorKind, Result};
 /// How often the end of a run is written, and the pauses between the attempts.
 const WRITES_MAX: u32 = 6;
 const WRITE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+
+/// The pause before the events of a trace are followed again.
+const WATCH_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 
 /// How long one attempt may take.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
@@ -32,8 +35,8 @@ pub(super) struct RunTask {
 
 /// What came of the beginning of a run.
 enum Begun {
-    /// The run can go on.
-    Runs,
+    /// The run can go on. The event is the last one before it.
+    Runs { since: u64 },
     /// An earlier call with the same key started a run, which ended.
     Ended(RunResult),
 }
@@ -46,17 +49,17 @@ impl RunTask {
             Ok(held) => held,
             Err(error) => return self.refuse(ready, error),
         };
-        self.runs.bind(&*held);
+        let is_shared = self.runs.bind(&*held);
         let result = match self.begin().await {
             Ok(begun) => {
                 // Nobody waits for the answer if the caller left. The run goes on.
                 let _ = ready.send(Ok(()));
                 match begun {
                     Begun::Ended(result) => result,
-                    Begun::Runs => tokio::select! {
+                    Begun::Runs { since } => tokio::select! {
                         biased;
                         error = renew_until_lost(&*held, self.options().lease, claimed) => self.lost(&error),
-                        result = self.run_to_end() => result,
+                        result = self.run_to_end(is_shared.then_some(since)) => result,
                     },
                 }
             }
@@ -87,11 +90,12 @@ impl RunTask {
     async fn begin(&mut self) -> Result<Begun> {
         let unknown = || Error::new(ErrorKind::NotFound, format!("the trace `{}` does not exist", self.trace));
         let found = self.traces().get_trace(&self.trace).await?.ok_or_else(unknown)?;
+        let since = found.last_event_id;
         let mut update = TraceUpdate::new().with_status(TraceStatus::Running);
         update.run_config = self.request.config.clone();
         if self.request.messages.is_empty() {
             update.head_sequence = self.request.after_sequence;
-            return self.traces().update_trace(&self.trace, update).await.map(|_| Begun::Runs);
+            return self.traces().update_trace(&self.trace, update).await.map(|_| Begun::Runs { since });
         }
         let messages = messages_after(&self.request)?;
         let mut options = AddOptions::new();
@@ -102,17 +106,20 @@ impl RunTask {
             return Ok(Begun::Ended(result_of(&**self.traces(), &self.trace).await?));
         }
         self.write(|| self.traces().update_trace(&self.trace, update.clone())).await.map_err(Error::with_unknown_effect)?;
-        Ok(Begun::Runs)
+        Ok(Begun::Runs { since })
     }
 
     /// Runs the runner until it ends or has to, and writes its end.
-    async fn run_to_end(&self) -> RunResult {
+    ///
+    /// `since` is the event after which other processes may ask to stop it.
+    async fn run_to_end(&self, since: Option<u64>) -> RunResult {
         let (began, deadline, mut stop) = (Instant::now(), self.options().deadline, self.entered.stop.clone());
         let context = RunContext::new(self.trace.clone(), self.runs.clone());
         let run = self.runs.host.runner.run(&context, self.request.clone());
         let result = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => RunResult::stopped("the run was stopped"),
+            () = self.stop_requested(since) => RunResult::stopped("the run was stopped"),
             () = tokio::time::sleep(deadline) => RunResult::failed(format!("the run took longer than {deadline:?} and was ended")),
             ended = AssertUnwindSafe(run).catch_unwind() => self.result(ended),
         };
@@ -121,6 +128,24 @@ impl RunTask {
             tracing::error!(%error, trace = %self.trace, "the end of a run could not be written; its trace stays `running` until its next run");
         }
         result
+    }
+
+    /// Waits until another process asks to stop the run.
+    async fn stop_requested(&self, since: Option<u64>) {
+        let Some(mut since) = since else { return std::future::pending().await };
+        let mut failed = 0;
+        loop {
+            if let Ok(mut events) = self.traces().watch(&self.trace, since).await {
+                while let Some(Ok(event)) = events.next().await {
+                    if event.event == STOP_REQUESTED {
+                        return;
+                    }
+                    (since, failed) = (event.event_id, 0);
+                }
+            }
+            WATCH_BACKOFF.wait(failed).await;
+            failed = failed.saturating_add(1);
+        }
     }
 
     /// Returns how the runner ended, by itself.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_traces::{
-    Gate, NewMessage, RESULT_BYTES_MAX, RUN_ENDED, RunContext, RunRequest, RunResult, Runs, RunsOptions, ScriptedRunner, Step, TraceRunner,
-    TraceStatus, TraceStore, TraceUpdate, kinds,
+    Gate, NewMessage, RESULT_BYTES_MAX, RUN_ENDED, RunContext, RunRequest, RunResult, Runs, RunsOptions, ScriptedRunner, Step, TraceEvent,
+    TraceRunner, TraceStatus, TraceStore, TraceUpdate, kinds,
 };
 
 /// A runner that does what the newest message says.
@@ -27,6 +27,11 @@ impl TraceRunner for Bad {
     }
 }
 
+/// Returns the event that tells how the last run ended.
+fn end(events: &[TraceEvent]) -> &TraceEvent {
+    events.iter().rev().find(|event| event.event == RUN_ENDED).unwrap()
+}
+
 #[tokio::test]
 async fn run_appends_the_messages_and_leaves_a_final_status_and_an_event() {
     let traces = traces();
@@ -43,9 +48,8 @@ async fn run_appends_the_messages_and_leaves_a_final_status_and_an_event() {
     assert_eq!((found.status, found.head_sequence), (TraceStatus::Completed, 4));
     assert!(found.completed_at.is_some());
     let events = events(&traces, &trace).await;
-    let last: Vec<&str> = events.iter().rev().take(2).map(|event| event.event.as_str()).collect();
-    assert_eq!(last, [kinds::TRACE_COMPLETED, RUN_ENDED]);
-    let data = &events[events.len() - 2].data;
+    assert_eq!(events.last().unwrap().event, kinds::TRACE_COMPLETED);
+    let data = &end(&events).data;
     assert_eq!((data["status"].as_str(), data["summary"].as_str()), (Some("completed"), Some("done")));
     // The trace is free, and the next run continues at the head.
     assert_eq!(runs.wait(&trace, SOON).await.unwrap(), Some(RunResult::completed("done")));
@@ -149,7 +153,7 @@ async fn runner_that_panics_or_fails_leaves_its_trace_failed_and_free() {
         assert_eq!(found(&traces, &trace).await.status, TraceStatus::Failed, "{asked}");
         let events = events(&traces, &trace).await;
         assert_eq!(events.last().unwrap().event, kinds::TRACE_FAILED);
-        assert_eq!(events[events.len() - 2].data.get("error").and_then(serde_json::Value::as_str), Some(error), "{events:?}");
+        assert_eq!(end(&events).data["error"], error);
     }
     let ended = runs.start(&trace, asking("long")).await.unwrap().wait(SOON).await.unwrap().unwrap();
     assert!(ended.error.as_ref().is_some_and(|error| error.len() <= RESULT_BYTES_MAX + '…'.len_utf8()), "{ended:?}");

@@ -85,6 +85,28 @@ fn process_that_died_is_replaced_when_its_lease_ends() {
     });
 }
 
+#[tokio::test]
+async fn run_is_stopped_from_another_process() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let (traces, gate) = (traces_of(&store), Gate::new());
+    let trace = created(&traces, "t").await;
+    let runner = ScriptedRunner::new([]).with_script("wait", [Step::Pause(gate.clone())]);
+    let here = Runs::new(Arc::new(runner.clone()));
+    let other = on(&Runs::new(Arc::new(runner)), &traces_of(&store));
+    assert!(!other.stop(&trace).await.unwrap(), "no run works on it");
+    for round in 1..=2 {
+        let run = on(&here, &traces).start(&trace, asking("wait")).await.unwrap();
+        gate.arrived(round).await;
+        assert!(other.stop(&trace).await.unwrap());
+        assert_eq!(run.wait(SOON).await.unwrap(), Some(RunResult::stopped("the run was stopped")));
+        assert_eq!(found(&traces, &trace).await.status, TraceStatus::Stopped);
+    }
+    // Earlier requests to stop do not end a later run.
+    let ended = other.start(&trace, asking("go")).await.unwrap().wait(SOON).await.unwrap();
+    assert_eq!(ended.unwrap().status, TraceStatus::Completed);
+    assert_eq!(other.stop(&"unknown".parse().unwrap()).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
 /// Claims that another process takes at the first renewal.
 #[derive(Debug)]
 struct Taken;
