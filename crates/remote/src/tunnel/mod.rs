@@ -297,8 +297,9 @@ impl Reservation {
         };
         let place = self.place.take().expect("a reservation runs once");
         if !answers || !self.shared.slots.open(&self.key, self.number, line.clone(), place) {
+            let refused = self.refused();
             line.cut();
-            return Err(self.refused());
+            return Err(refused);
         }
         self.shared.opened.fetch_add(1, Ordering::Relaxed);
         tracing::info!(tenant = self.key.tenant, name = self.key.name, "a machine connected");
@@ -321,7 +322,9 @@ impl Reservation {
         Ok(())
     }
 
+    /// Frees the name, before the machine can see that its connection ends and dial again.
     fn refused(&self) -> Error {
+        self.shared.slots.lost(&self.key, self.number);
         self.shared.refused.fetch_add(1, Ordering::Relaxed);
         Error::new(ErrorKind::Unavailable, format!("`{}` did not answer over its connection; is it a treehold server?", self.key.name))
     }
