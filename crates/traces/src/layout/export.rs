@@ -80,7 +80,7 @@ pub struct ExportedTrace {
 /// continues: files that are there already are not written again. Files that the traces do not have stay. Links are replaced, not followed.
 /// Messages that are added during the export are not in it.
 ///
-/// Cost: two round trips for 200 messages; one more for those of an imported trace. Holds 200 messages, or a part of a file, in memory.
+/// Cost: two round trips for 200 messages, and two more for those of an imported trace. Holds 200 messages, or a part of a file, in memory.
 ///
 /// # Errors
 /// Those of the host when the directory cannot be opened, those of [`TraceStore::list_traces`], and transient errors of the store.
