@@ -282,7 +282,7 @@ mod tests {
             "statFile",
             "statState",
         ];
-        let streamed = ["followEvents", "followSession", "readFile", "readThreadFile"];
+        let streamed = ["followEvents", "followSession", "readFile", "readThreadFile", "watchTrace"];
         let in_handler = ["searchItems"];
         let of_tree = ["glob", "globBy", "grep", "grepBy", "ls", "lsBy", "search", "tree", "treeBy"];
         for route in routes().into_iter().filter(|route| route.changes.is_none()) {

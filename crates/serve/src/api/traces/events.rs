@@ -47,7 +47,7 @@ pub(super) struct EventAdded {
 
 pub(super) async fn append(mut asked: Asked) -> Answer {
     let at = asked.trace(Access::Write)?;
-    let NewEvent { event, data } = asked.json().await?;
+    let NewEvent { event, data } = asked.fields().await?;
     let event_id = at.store.append_event(&at.trace, &event, data).await?;
     json(StatusCode::CREATED, EventAdded { event_id }).await
 }

@@ -207,7 +207,7 @@ pub(super) async fn get(asked: Asked) -> Answer {
 pub(super) async fn update(mut asked: Asked) -> Answer {
     let named = named(&asked)?;
     let at = asked.trace(Access::Write)?;
-    let update: MessageUpdate = asked.json().await?;
+    let update: MessageUpdate = asked.fields().await?;
     json(StatusCode::OK, at.store.update_message(&at.trace, &named, update).await?).await
 }
 

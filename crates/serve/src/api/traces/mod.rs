@@ -20,6 +20,11 @@ pub(super) use table::routes;
 
 use super::exchange::Asked;
 use crate::rights::Access;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_traces::{Trace, TraceAddress, TraceStore};
@@ -77,10 +82,36 @@ impl Asked {
         scope.tenant.as_deref().zip(scope.user.as_deref()).ok_or_else(|| Error::invalid_argument(message))
     }
 
+    /// Parses the body, which is an object. An empty body is an empty object.
+    async fn fields<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T> {
+        self.json().await.map(|Fields(fields)| fields)
+    }
+
     /// Returns the trace that the path names.
     fn trace(&self, access: Access) -> Result<At> {
         let store = self.traces(access)?;
         Ok(At { store, trace: TraceAddress::parse(self.param("trace"))? })
+    }
+}
+
+/// A value that is written as a JSON object. Without it, a list would also do, of its fields in order.
+struct Fields<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fields<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+            type Value = Fields<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Fields<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Fields)
+            }
+        }
+        deserializer.deserialize_map(Object(PhantomData))
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) async fn list(asked: Asked) -> Answer {
 
 pub(super) async fn create(mut asked: Asked) -> Answer {
     let store = asked.traces(Access::Write)?;
-    let trace: NewTrace = asked.json().await?;
+    let trace: NewTrace = asked.fields().await?;
     json(StatusCode::CREATED, store.create_trace(trace).await?).await
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn get(asked: Asked) -> Answer {
 
 pub(super) async fn update(mut asked: Asked) -> Answer {
     let at = asked.trace(Access::Write)?;
-    let update: TraceUpdate = asked.json().await?;
+    let update: TraceUpdate = asked.fields().await?;
     json(StatusCode::OK, at.store.update_trace(&at.trace, update).await?).await
 }
 

@@ -52,7 +52,7 @@ pub(super) struct RunReply {
 
 pub(super) async fn run(mut asked: Asked) -> Answer {
     let at = asked.trace(Access::Write)?;
-    let StartRun { messages, after_sequence, config, wait_ms } = asked.json().await?;
+    let StartRun { messages, after_sequence, config, wait_ms } = asked.fields().await?;
     let wait = Duration::from_millis(wait_ms);
     if wait > WAIT_MAX {
         let message = format!("`wait_ms` is {wait_ms}, and a request waits for at most {} ms", WAIT_MAX.as_millis());
