@@ -96,6 +96,27 @@ impl RunsOptions {
 }
 
 /// The runs of a process. Clones share them.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use treehold_store::MemoryStore;
+/// use treehold_traces::{NewTrace, RunRequest, Runs, ScriptedRunner, Step, TraceStore, Traces};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> treehold_core::Result<()> {
+/// let traces = Arc::new(Traces::new(Arc::new(MemoryStore::new())).for_user("acme", "ada")?);
+/// let runs = Runs::new(Arc::new(ScriptedRunner::new([Step::say("the second one")])));
+/// let runs = runs.on((Some("acme".into()), Some("ada".into())), traces.clone()).with_claims(traces.clone());
+///
+/// let trace = traces.create_trace(NewTrace::new("compare the offers")).await?.trace_id;
+/// let run = runs.start(&trace, RunRequest::default()).await?;
+/// let ended = run.wait(Duration::from_secs(60)).await?;
+/// assert_eq!(ended.and_then(|ended| ended.summary).as_deref(), Some("the second one"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Runs(Arc<Host>);
 
