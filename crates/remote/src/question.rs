@@ -45,11 +45,16 @@ pub(super) fn path_of<'s>(segments: impl IntoIterator<Item = &'s str>, query: &[
     }
     for (index, (name, value)) in query.iter().enumerate() {
         path.push(if index == 0 { '?' } else { '&' });
-        path.push_str(&encoded(name));
+        path.push_str(&in_form(name));
         path.push('=');
-        path.push_str(&encoded(value));
+        path.push_str(&in_form(value));
     }
     path
+}
+
+/// Encodes text as the fields of HTML forms, in which a space is `+`.
+fn in_form(text: &str) -> String {
+    encoded(text).replace("%20", "+")
 }
 
 impl RemoteTree {
@@ -211,4 +216,15 @@ fn window(headers: &HeaderMap) -> Option<Window> {
     let (offset, lines, total_lines) = (numbers.next()??, numbers.next()??, numbers.next()??);
     let fits = usize::checked_add(offset, lines).is_some_and(|end| end <= total_lines);
     (numbers.next().is_none() && fits).then_some(Window { offset, lines, total_lines })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_and_query_are_encoded_so_that_they_decode_to_the_same_text() {
+        assert_eq!(path_of(["fs", "a b", "%2F", "ü"], &[]), "/v1/fs/a%20b/%252F/%C3%BC");
+        assert_eq!(path_of(["events"], &[("prefix", "/a b"), ("thread", "+%20&=")]), "/v1/events?prefix=%2Fa+b&thread=%2B%2520%26%3D");
+    }
 }
