@@ -262,6 +262,6 @@ pub(super) async fn concurrent_repetitions_of_one_key_take_effect_once(traces: S
     let added = join_all((0..8).map(write)).await;
     let added: Vec<Added> = added.into_iter().map(|added| added.expect("no writer panics")).collect();
     assert_eq!(added.iter().filter(|added| !added.repeated).count(), 1);
-    assert!(added.iter().all(|added| added.messages == added.messages && sequences(&added.messages) == [1]));
+    assert!(added.iter().all(|other| other.messages == added[0].messages && sequences(&other.messages) == [1]));
     assert_eq!(get(&traces, &trace).await.total_messages, 1);
 }
