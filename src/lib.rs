@@ -61,11 +61,14 @@ pub use treehold_core::wire;
 pub use treehold_core::{clock, error, file, ops, path, scope, search, text, trace};
 #[cfg(feature = "mcp")]
 pub use treehold_mcp as mcp;
+#[cfg(feature = "remote")]
+pub use treehold_remote as remote;
 #[cfg(feature = "serve")]
 pub use treehold_serve as serve;
 pub use treehold_sessions as sessions;
 #[cfg(all(feature = "filesystem", unix))]
 pub use treehold_tree::mirror;
+pub use treehold_traces as traces;
 pub use treehold_tree::{checkpoint, composite, forward_backend, layer};
 
 #[cfg(feature = "cli")]

@@ -148,6 +148,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     State(commands::state::State),
     #[command(subcommand)]
+    Trace(commands::trace::Trace),
+    #[command(subcommand)]
     Overlay(commands::overlay::Overlay),
     #[command(subcommand)]
     Memory(commands::memory::Memory),

@@ -13,6 +13,7 @@ use crate::config::{Config, ConfigBase, Registry, RouteType, Stores, Trust, Trus
 use crate::scope::ScopeField;
 use crate::session::{Done, Target, Threads};
 use crate::sessions::Sessions;
+use crate::traces::OrganizationTraces;
 use crate::{Backend, Error, ErrorKind, Scope, Session, Workspace};
 use etcetera::BaseStrategy;
 use futures::future::BoxFuture;
@@ -218,6 +219,11 @@ impl Context {
         self.config()?.agent_states(&self.stores()?)
     }
 
+    /// Returns the traces of agents, here and elsewhere.
+    pub(crate) fn traces(&self) -> Result<OrganizationTraces, Error> {
+        self.config()?.trace_stores(&self.stores()?)
+    }
+
     /// Checks that the session whose memory documents are mounted, if any, exists and belongs to the user.
     pub(crate) async fn check_mounted_session(&self) -> Result<(), Error> {
         let config = self.config()?;
@@ -337,7 +343,9 @@ pub(crate) fn meant(registry: &Registry, file: &Path, text: &str, data: &Path) -
         parts.extend(of.map(|of| format!("{of} at `{path}`{}", if route.read_only { ", read-only" } else { "" })));
     }
     let mounts = if parts.is_empty() { "mounts no directory of the host".to_owned() } else { format!("mounts {}", parts.join(", ")) };
-    let stores: Vec<String> = config.stores.values().map(|store| format!("`{}`", registry.shown_url(&store.url))).collect();
+    let internal = config.traces.internal.iter().map(|internal| &internal.url);
+    let urls = config.stores.values().map(|store| &store.url).chain(internal);
+    let stores: Vec<String> = urls.map(|url| format!("`{}`", registry.shown_url(url))).collect();
     let rules = config.layers.permissions.len();
     let rules = if rules == 0 { "no rule".to_owned() } else { counted(rules, "rule", "rules") };
     format!("{mounts}; opens {}; and has {rules} about paths", stores.join(", "))

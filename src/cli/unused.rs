@@ -26,6 +26,7 @@ fn ignored(command: &[&str]) -> Option<Vec<&'static str>> {
         ["thread", "ls" | "rm"] => but_for(&["user", "tenant"]),
         ["thread", "fork" | "merge" | "copy"] => but_for(&["thread", "user", "tenant"]),
         ["session", "ls" | "show" | "messages" | "turns" | "compact" | "export" | "import" | "rm"] => but_for(&["user", "tenant"]),
+        ["trace", "ls" | "show" | "messages" | "tail" | "create" | "continue" | "export" | "import" | "rm"] => but_for(&["user", "tenant"]),
         ["state", "ls" | "show" | "get" | "put" | "rm" | "export" | "interrupt"] => but_for(&["user", "tenant", "agent"]),
         ["state", "copy"] => but_for(&["tenant", "agent"]),
         ["store", "index"] => but_for(&["thread", "user", "tenant", "agent"]),

@@ -38,6 +38,8 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     config.sessions.check()?;
     check_store_name(config, &["agent_state", "store"], &config.agent_state.store)?;
     config.agent_state.check()?;
+    check_store_name(config, &["traces", "store"], &config.traces.store)?;
+    config.check_traces()?;
     config.check_memo_mounts()?;
     config.serve.check()
 }
@@ -202,6 +204,7 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
             NamespaceTemplate::parse(namespace).map(drop).map_err(|error| template("namespace", error))
         }
         RouteType::History => check_history(config, path, route),
+        RouteType::Traces => check_read_only(path, route),
         RouteType::Remote => check_remote(config, path, route),
         RouteType::Filesystem => {
             let root = route.root.as_deref().ok_or_else(|| missing(path, "root", "."))?;
@@ -221,20 +224,30 @@ fn check_history(config: &Config, path: &str, route: &RouteConfig) -> Result<(),
         return Err(broken("type", "threads are not saved, so they have no history")
             .with_hint(Some("set `save = true` under `[threads]`".to_owned())));
     }
-    if route.quota.is_some() {
-        let hint = Some("leave it out".to_owned());
-        return Err(broken("quota", "`quota` bounds what is written, and a history route is read-only").with_hint(hint));
-    }
+    check_read_only(path, route)?;
     let thread = route.thread.as_deref().map_or(Ok(()), |thread| Template::parse(thread).map(drop));
     thread.map_err(|error| broken("thread", error.message()))?;
     let at = route.at.as_deref().map_or(Ok(()), check_checkpoint_name);
     at.map_err(|error| broken("at", error.message()))
 }
 
+/// Checks a route that takes no changes.
+fn check_read_only(path: &str, route: &RouteConfig) -> Result<(), Broken> {
+    if route.quota.is_some() {
+        let message = format!("`quota` bounds what is written, and a {} route is read-only", route.tier.name());
+        return Err(Broken::new(&["routes", path, "quota"], message).with_hint(Some("leave it out".to_owned())));
+    }
+    Ok(())
+}
+
 fn check_overlay(config: &Config, path: &str, tier: RouteType, overlay: &OverlayConfig) -> Result<(), Broken> {
     if tier == RouteType::History {
         let hint = Some("fork the thread instead: `treehold thread fork`".to_owned());
         return Err(Broken::new(&["routes", path, "overlay"], "a history route is read-only and takes no overlay").with_hint(hint));
+    }
+    if tier == RouteType::Traces {
+        let hint = Some("lay it over a filesystem or store route".to_owned());
+        return Err(Broken::new(&["routes", path, "overlay"], "a traces route is read-only and takes no overlay").with_hint(hint));
     }
     if tier == RouteType::State {
         let message = "a thread's state is its own and needs no overlay";

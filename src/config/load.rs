@@ -2,7 +2,7 @@
 
 use super::{
     AgentStateConfig, Config, ConfigFault, DEFAULT_STORE, EventsConfig, LayersConfig, MemoryConfig, ProtectedConfig, Registry, RouteConfig,
-    ScopeConfig, ServeConfig, SessionsConfig, StoreConfig, ThreadsConfig, check, fault,
+    ScopeConfig, ServeConfig, SessionsConfig, StoreConfig, ThreadsConfig, TracesConfig, check, fault,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,7 @@ impl Config {
             layers: LayersConfig::default(),
             sessions: SessionsConfig::default(),
             agent_state: AgentStateConfig::default(),
+            traces: TracesConfig::default(),
             serve: ServeConfig::default(),
             base: base.clone(),
             text: String::new(),

@@ -17,6 +17,7 @@ mod check;
 mod custom_layer;
 #[cfg(any(feature = "remote", all(feature = "filesystem", unix)))]
 mod deferred;
+mod dial;
 mod fault;
 mod history;
 mod layers;
@@ -35,6 +36,8 @@ mod serve;
 mod sessions;
 mod settings;
 mod stores;
+mod trace_files;
+mod traces;
 mod trust;
 
 pub use agent_state::AgentStateConfig;
@@ -49,10 +52,11 @@ pub use registry::{Registry, WrapTree};
 pub use route_index::RouteIndex;
 pub use routes::{OverlayConfig, QuotaConfig, RouteConfig, RouteSync, RouteType};
 pub use sections::{EventsConfig, MemoryConfig, PeerConfig, ScopeConfig, StoreConfig, ThreadsConfig};
-pub use serve::ServeConfig;
+pub use serve::{DialConfig, ServeConfig};
 pub use sessions::SessionsConfig;
 pub use settings::{Origin, Setting};
 pub use stores::Stores;
+pub use traces::{ExternalAgent, ExternalKind, ExternalTraces, InternalKind, InternalTraces, TracesConfig};
 pub use treehold_store::engine::without_password;
 pub use trust::{Trust, TrustBook};
 
@@ -119,6 +123,9 @@ pub struct Config {
     /// The states of agents.
     #[serde(default)]
     pub agent_state: AgentStateConfig,
+    /// The traces of agents, here and elsewhere.
+    #[serde(default)]
+    pub traces: TracesConfig,
     /// The limits of a server.
     #[serde(default)]
     pub serve: ServeConfig,
@@ -143,6 +150,12 @@ impl Config {
     /// Returns the engines and layers that the configuration can name.
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Returns the machines that are connected to this process, through which `reverse` peers are reached: those of its registry.
+    #[cfg(feature = "remote")]
+    pub fn tunnels(&self) -> &treehold_remote::Tunnels {
+        self.registry.tunnels()
     }
 
     /// Returns the origin of the configuration.

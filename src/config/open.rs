@@ -87,6 +87,10 @@ impl Config {
                 }
                 // A checkpoint never changes.
                 RouteType::History => workspace.past(path)?,
+                RouteType::Traces => {
+                    let changes = self.trace_changes(stores)?;
+                    workspace.with_change_source(path, changes)?
+                }
                 RouteType::Store | RouteType::Filesystem | RouteType::Remote => {
                     let open = self.opener(path, route, stores)?;
                     workspace.with_event_log(path, move |scope| open(scope)?.0.log())?
@@ -187,7 +191,7 @@ impl Config {
                 scope.agent = None;
                 Ok((TreeId::State(scope), opening.state()))
             })),
-            RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Remote => {
+            RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Remote | RouteType::Traces => {
                 let open = self.opener(path, route, stores)?;
                 Ok(Box::new(move |opening| open(opening.scope())))
             }
@@ -209,6 +213,7 @@ impl Config {
             RouteType::Filesystem => return self.filesystem(path, route),
             RouteType::History => return self.history(path, route, stores),
             RouteType::Remote => return self.remote(path, route),
+            RouteType::Traces => return self.trace_files(path, stores),
             RouteType::State | RouteType::Store => {}
         }
         let name = route.store.as_deref().unwrap_or(DEFAULT_STORE).to_owned();
@@ -315,6 +320,8 @@ pub(super) enum TreeId {
     /// A directory of another server: peer and URL, the thread there, and the actor.
     #[cfg(feature = "remote")]
     Remote(String, Option<String>, Option<String>),
+    /// The traces of a tenant and user.
+    Traces(String, String),
     /// The changes in these rows, over another tree.
     Overlay(String, Namespace, Box<TreeId>),
 }
@@ -332,7 +339,7 @@ impl TreeId {
     /// Returns the log for its events, or `None` if the tree records its own or never changes.
     fn log(&self) -> Result<Option<Namespace>> {
         match self {
-            Self::State(_) | Self::History(..) => Ok(None),
+            Self::State(_) | Self::History(..) | Self::Traces(..) => Ok(None),
             Self::Rows(store, rows) => Feed::log("rows of", &format!("{store}\n{rows}")).map(Some),
             #[cfg(all(feature = "filesystem", unix))]
             Self::Directory(root) => Feed::log("directory", &root.to_string_lossy()).map(Some),

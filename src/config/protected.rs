@@ -36,9 +36,10 @@ impl Config {
             add(file.clone(), "it is the configuration of this tree");
         }
         add(self.data.clone(), "it holds the data of this program");
-        for store in self.stores.values() {
+        let internal = self.traces.internal.iter().map(|internal| &internal.url);
+        for url in self.stores.values().map(|store| &store.url).chain(internal) {
             // The variable may be unset; then there is no path to protect.
-            let Some(path) = self.locate(&store.url).ok().and_then(|located| located.path().map(Path::to_owned)) else { continue };
+            let Some(path) = self.locate(url).ok().and_then(|located| located.path().map(Path::to_owned)) else { continue };
             for suffix in ["", "-wal", "-shm", "-journal"] {
                 let mut name = path.clone().into_os_string();
                 name.push(suffix);
@@ -48,6 +49,19 @@ impl Config {
         for peer in self.peers.values() {
             if let Some(file) = peer.token.as_deref().and_then(|token| token.strip_prefix("file:")) {
                 add(self.resolve(file), "it is the token of a peer");
+            }
+        }
+        for server in self.serve.dial.values() {
+            if let Some(file) = server.token.as_deref().and_then(|token| token.strip_prefix("file:")) {
+                add(self.resolve(file), "it is the token of a server to dial");
+            }
+        }
+        if let Some(file) = &self.traces.agents_file {
+            add(self.resolve(file), "it names other agents and their keys");
+        }
+        for agent in self.traces.external.iter().flat_map(|external| &external.agents) {
+            if let Some(file) = agent.api_key.as_deref().and_then(|key| key.strip_prefix("file:")) {
+                add(self.resolve(file), "it is the key of another agent");
             }
         }
         if let Some(file) = &self.layers.audit {
@@ -164,7 +178,8 @@ mod tests {
     async fn routed(home: &Path, root: &Path) -> Arc<dyn Backend> {
         let text = format!(
             "[stores.default]\nurl = \"sled:{{data}}/rows\"\n[stores.other]\nurl = \"sqlite:{{data}}/db/other.db\"\n[threads]\nsave = \
-             false\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \"{}\"\n",
+             false\n[traces]\nagents_file = \"agents.yaml\"\ninternal = {{ type = \"database\", url = \"sqlite:{{data}}/db/traces.db\" }}\n\
+             external = {{ type = \"remote\", agents = [{{ url = \"https://h\", api_key = \"file:agent.key\" }}] }}\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \"{}\"\n",
             root.display()
         );
         let place = ConfigBase::new(home.join("etc"), home.join("data")).with_file(home.join("etc/own.toml"));
@@ -199,8 +214,8 @@ mod tests {
         }
         for (root, protected) in [
             ("", &["data/x", "data/trusted/x", "data/rows/x", "data/db/other.db", "etc/own.toml", "link-to/data/x"][..]),
-            ("data/db", &["other.db", "other.db-wal"]),
-            ("etc", &["own.toml"]),
+            ("data/db", &["other.db", "other.db-wal", "traces.db", "traces.db-shm"]),
+            ("etc", &["own.toml", "agents.yaml", "agent.key"]),
         ] {
             let tree = routed(&home, &home.join(root)).await;
             for at in protected {

@@ -52,6 +52,9 @@ pub struct Registry {
     engines: Arc<Vec<Arc<dyn StoreEngine>>>,
     layers: Arc<Vec<(String, MakeLayer)>>,
     tools: ToolRegistry,
+    /// The machines that are connected to this process.
+    #[cfg(feature = "remote")]
+    tunnels: treehold_remote::Tunnels,
 }
 
 /// Registers a built-in engine, or, in a build without it, a stand-in that reports its absence.
@@ -65,7 +68,13 @@ macro_rules! engine {
 }
 
 static BUILTIN: LazyLock<Registry> = LazyLock::new(|| {
-    let registry = Registry { engines: Arc::default(), layers: Arc::default(), tools: ToolRegistry::new() };
+    let registry = Registry {
+        engines: Arc::default(),
+        layers: Arc::default(),
+        tools: ToolRegistry::new(),
+        #[cfg(feature = "remote")]
+        tunnels: treehold_remote::Tunnels::default(),
+    };
     let registry = registry.with_engine(MemoryEngine);
     engine!(registry, "sqlite", ["sqlite"], "sqlite:FILE", treehold_sqlite::SqliteEngine);
     engine!(registry, "sled", ["sled"], "sled:DIRECTORY", treehold_sled::SledEngine);
@@ -78,7 +87,25 @@ static BUILTIN: LazyLock<Registry> = LazyLock::new(|| {
 impl Registry {
     /// Returns the engines and tools that this crate was built with, and no layer.
     pub fn builtin() -> Self {
-        BUILTIN.clone()
+        let registry = BUILTIN.clone();
+        #[cfg(feature = "remote")]
+        let registry = registry.with_tunnels(treehold_remote::Tunnels::default());
+        registry
+    }
+
+    /// Sets the machines that are connected to this process, which configurations name as `reverse` peers. A server accepts them into the
+    /// same ones (`ServeOptions::with_tunnels`).
+    #[cfg(feature = "remote")]
+    #[must_use]
+    pub fn with_tunnels(mut self, tunnels: treehold_remote::Tunnels) -> Self {
+        self.tunnels = tunnels;
+        self
+    }
+
+    /// Returns the machines that are connected to this process.
+    #[cfg(feature = "remote")]
+    pub fn tunnels(&self) -> &treehold_remote::Tunnels {
+        &self.tunnels
     }
 
     /// Adds a store engine. Configurations and commands can then name its URLs.

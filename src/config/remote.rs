@@ -42,7 +42,7 @@ impl<'a> RemoteUrl<'a> {
     }
 }
 
-fn check_peer_name(name: &str) -> Result<()> {
+pub(super) fn check_peer_name(name: &str) -> Result<()> {
     let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     let starts_well = name.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
     if !starts_well || name.len() > PEER_NAME_MAX || !name.bytes().all(is_legal) {
@@ -56,7 +56,24 @@ fn check_peer_name(name: &str) -> Result<()> {
 /// Checks a configured peer.
 pub(super) fn check_peer(name: &str, peer: &PeerConfig) -> Result<(), Broken> {
     check_peer_name(name).map_err(|error| Broken::new(&["peers", name], error.message()))?;
-    check_url(&peer.url, peer.plain_http).map_err(|error| Broken::new(&["peers", name, "url"], error.message()))?;
+    match (peer.reverse, peer.url.is_empty()) {
+        (false, false) => {
+            check_url(&peer.url, peer.plain_http).map_err(|error| Broken::new(&["peers", name, "url"], error.message()))?;
+        }
+        (false, true) => {
+            let hint = format!("write `url = \"https://HOST:PORT\"`, or `reverse = true` if `{name}` dials this server");
+            return Err(Broken::new(&["peers", name], format!("the peer `{name}` has no `url`")).with_hint(Some(hint)));
+        }
+        (true, false) => {
+            let message = "a peer that dials this server is not called by a `url`";
+            return Err(Broken::new(&["peers", name, "url"], message).with_hint(Some("leave `url` or `reverse` out".to_owned())));
+        }
+        (true, true) if peer.plain_http => {
+            let message = "`plain_http` concerns a `url`, and a peer that dials this server has none";
+            return Err(Broken::new(&["peers", name, "plain_http"], message).with_hint(Some("leave it out".to_owned())));
+        }
+        (true, true) => {}
+    }
     match &peer.token {
         Some(token) => TokenPlace::parse(token).map(drop).map_err(|error| Broken::new(&["peers", name, "token"], error.message())),
         None => Ok(()),
@@ -91,14 +108,14 @@ pub(super) fn check_remote(config: &Config, path: &str, route: &RouteConfig) -> 
 
 /// Where a token is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TokenPlace<'a> {
+pub(super) enum TokenPlace<'a> {
     Variable(&'a str),
     File(&'a str),
 }
 
 impl<'a> TokenPlace<'a> {
     /// Parses where a token is stored. Anything malformed may be the token itself, so the error does not repeat it.
-    fn parse(text: &'a str) -> Result<Self> {
+    pub(super) fn parse(text: &'a str) -> Result<Self> {
         match text.split_once(':') {
             Some(("env", variable)) if !variable.is_empty() => Ok(Self::Variable(variable)),
             Some(("file", file)) if !file.is_empty() => Ok(Self::File(file)),
@@ -108,13 +125,13 @@ impl<'a> TokenPlace<'a> {
 }
 
 #[cfg(feature = "remote")]
-fn check_url(url: &str, plain_http: bool) -> Result<()> {
+pub(super) fn check_url(url: &str, plain_http: bool) -> Result<()> {
     treehold_remote::RemoteBackend::check_url(url, plain_http)
 }
 
 /// Without the feature `remote`, nothing is ever sent.
 #[cfg(not(feature = "remote"))]
-fn check_url(_url: &str, _plain_http: bool) -> Result<()> {
+pub(super) fn check_url(_url: &str, _plain_http: bool) -> Result<()> {
     Ok(())
 }
 
@@ -136,24 +153,31 @@ mod opened {
     use std::sync::Arc;
     use treehold_core::error::{AtHost, Error, ErrorKind, Result};
     use treehold_core::escape::{escape_bytes, is_unreserved};
-    use treehold_core::scope::Template;
+    use treehold_core::path::VfsPathBuf;
+    use treehold_core::scope::{Scope, Template};
     use treehold_core::shared::Shared;
-    use treehold_remote::{RemoteBackend, RemoteOptions};
+    use treehold_remote::{PeerClient, RemoteBackend, RemoteOptions};
     use treehold_tree::backend::{Backend, CacheOptions, CachedBackend};
 
     impl Config {
         /// Returns the opener of a remote route. Sessions with the same thread there and the same actor share one client and its cache.
         pub(in crate::config) fn remote(&self, path: &str, route: &RouteConfig) -> Result<OpenFiles> {
             let url = route.url.clone().unwrap_or_default();
-            let (named, url, peer) = match RemoteUrl::parse(&url)? {
-                RemoteUrl::Server(url) => (None, url.to_owned(), PeerConfig::new(url)),
+            let (named, target, peer) = match RemoteUrl::parse(&url)? {
+                RemoteUrl::Server(url) => (None, Target::Url(url.to_owned()), PeerConfig::new(url)),
                 RemoteUrl::Peer { name, path } => {
                     let known = self.peers.get(name).cloned();
                     let peer = known.ok_or_else(|| Error::invalid_argument(format!("no peer is named `{name}`; add `[peers.{name}]`")))?;
-                    (Some(name.to_owned()), beneath(&peer.url, path.segments()), peer)
+                    let target = match peer.reverse {
+                        true => Target::Tunnel { name: name.to_owned(), path },
+                        false => Target::Url(beneath(&peer.url, path.segments())),
+                    };
+                    (Some(name.to_owned()), target, peer)
                 }
             };
-            RemoteBackend::check_url(&url, peer.plain_http)?;
+            if let Target::Url(url) = &target {
+                RemoteBackend::check_url(url, peer.plain_http)?;
+            }
             let template = route.thread.as_deref().map(Template::parse).transpose()?;
             let cache = route.cache_bytes_max.map(|bytes_max| {
                 let options = CacheOptions::new().with_bytes_max(bytes_max).with_serve_stale(route.serve_stale.unwrap_or_default());
@@ -172,10 +196,13 @@ mod opened {
                 };
                 let actor = scope.agent.clone();
                 // The actor is sent to the server, so clients are not shared between actors.
-                let place = TreeId::Remote(format!("{}\n{url}", named.as_deref().unwrap_or_default()), thread.clone(), actor.clone());
+                let target = target.of(scope);
+                let place = TreeId::Remote(format!("{}\n{target:?}", named.as_deref().unwrap_or_default()), thread.clone(), actor.clone());
                 let open = {
-                    let (config, peer, url, path, cache) = (config.clone(), peer.clone(), url.clone(), path.clone(), cache.clone());
-                    move || config.client(&peer, &url, thread.clone(), actor.clone(), cache.clone()).map_err(|error| unopened(&path, error))
+                    let (config, peer, path, cache) = (config.clone(), peer.clone(), path.clone(), cache.clone());
+                    move || {
+                        config.client(&peer, &target, thread.clone(), actor.clone(), cache.clone()).map_err(|error| unopened(&path, error))
+                    }
                 };
                 let tree = opened.lock().get_or_insert(place.clone(), || Deferred::open(open));
                 Ok((place, tree))
@@ -186,7 +213,7 @@ mod opened {
         fn client(
             &self,
             peer: &PeerConfig,
-            url: &str,
+            target: &TargetOf,
             thread: Option<String>,
             actor: Option<String>,
             cache: Option<CacheOptions>,
@@ -196,7 +223,13 @@ mod opened {
             if let Some(token) = &peer.token {
                 options = options.with_token(self.token(token)?);
             }
-            let remote = RemoteBackend::new(url, options)?;
+            let remote = match target {
+                TargetOf::Url(url) => RemoteBackend::new(url, options)?,
+                TargetOf::Tunnel { tenant, name, path } => {
+                    let transport = self.tunnels().transport(tenant.as_deref(), name);
+                    RemoteBackend::over(PeerClient::over(transport, format!("agent://{name}"), options)?, path.clone())
+                }
+            };
             Ok(match cache {
                 Some(cache) => {
                     let feed = remote.changes();
@@ -207,7 +240,7 @@ mod opened {
         }
 
         /// Reads a token. Errors reveal neither the token nor the path of its file.
-        fn token(&self, place: &str) -> Result<String> {
+        pub(in crate::config) fn token(&self, place: &str) -> Result<String> {
             let token = match TokenPlace::parse(place)? {
                 TokenPlace::Variable(variable) => std::env::var(variable).map_err(|_| {
                     Error::invalid_argument(format!("the variable `{variable}` is not set; put the token of the peer into it"))
@@ -223,6 +256,33 @@ mod opened {
             match token.trim() {
                 "" => Err(Error::invalid_argument("the token of the peer is empty; leave `token` out if none is required")),
                 token => Ok(token.to_owned()),
+            }
+        }
+    }
+
+    /// Where the tree of a route is.
+    #[derive(Debug, Clone)]
+    enum Target {
+        Url(String),
+        /// A directory of a machine that dials this server.
+        Tunnel {
+            name: String,
+            path: VfsPathBuf,
+        },
+    }
+
+    /// Where the tree of a route is for one caller. Each tenant has machines of its own.
+    #[derive(Debug, Clone)]
+    enum TargetOf {
+        Url(String),
+        Tunnel { tenant: Option<String>, name: String, path: VfsPathBuf },
+    }
+
+    impl Target {
+        fn of(&self, scope: &Scope) -> TargetOf {
+            match self.clone() {
+                Self::Url(url) => TargetOf::Url(url),
+                Self::Tunnel { name, path } => TargetOf::Tunnel { tenant: scope.tenant.clone(), name, path },
             }
         }
     }
@@ -307,6 +367,26 @@ mod tests {
                 "configuration:3:9: a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`",
             ),
             (
+                "[peers.ada]\n".to_owned(),
+                "configuration:1:8: the peer `ada` has no `url`; write `url = \"https://HOST:PORT\"`, or `reverse = true` if `ada` dials this server",
+            ),
+            (
+                "[peers.ada]\nreverse = true\nurl = \"https://h\"\n".to_owned(),
+                "configuration:3:7: a peer that dials this server is not called by a `url`; leave `url` or `reverse` out",
+            ),
+            (
+                "[serve.dial.cloud]\nurl = \"https://h\"\ntoken = \"s3cret-s3cret-s3cret\"\n".to_owned(),
+                "configuration:3:9: a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`",
+            ),
+            (
+                "[serve.dial.cloud]\nurl = \"https://h\"\naccess = \"all\"\n".to_owned(),
+                "configuration:3:10: `all` is not an access level; write one of read, write, admin",
+            ),
+            (
+                "[serve.dial.cloud]\nurl = \"https://h\"\npaths = [\"/a\"]\n".to_owned(),
+                "configuration:3:9: `paths` limits requests without a token, and there are none without `access`; set `access`, or leave `paths` out",
+            ),
+            (
                 route("http://example.org"),
                 "configuration:3:7: `http://example.org` would receive content and token unencrypted; use `https`, or allow this with `plain_http = true`",
             ),
@@ -328,6 +408,24 @@ mod tests {
         }
         let open = "[peers.ada]\nurl = \"http://ada.example.org\"\nplain_http = true\n";
         assert!(parse(open).is_ok());
+    }
+
+    /// A machine of one tenant is not reached by the sessions of another, and a machine that is not connected by nobody.
+    #[tokio::test]
+    #[cfg(feature = "remote")]
+    async fn reverse_peer_is_the_machine_of_the_callers_tenant() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = "[stores.default]\nurl = \"memory:\"\n[peers.laptop]\nreverse = true\n\
+                    [routes.\"/p\"]\ntype = \"remote\"\nurl = \"agent://laptop/x y\"\n";
+        let config = Config::parse(text, &ConfigBase::new(directory.path(), directory.path())).expect("a sound configuration");
+        let workspace = config.workspace().expect("a workspace");
+        let session = workspace.session(config.scope().with_tenant("acme")).await.expect("opened");
+        let shown = session.backend().to_string();
+        assert!(shown.contains("/p => Remote(agent://laptop/x y)"), "{shown}");
+        let error = session.backend().read_text("/p/a").await.expect_err("not connected");
+        assert_eq!(error.kind(), treehold_core::error::ErrorKind::Unavailable);
+        assert!(error.message().contains("`laptop` is not connected to this server; run `treehold serve --dial URL`"), "{error}");
+        assert_eq!(config.tunnels().counts().requests, 0);
     }
 
     /// Opening requires the token, but contacts nobody.

@@ -25,6 +25,8 @@ pub enum RouteType {
     History,
     /// The tree of another server.
     Remote,
+    /// The traces of the user as files, read-only.
+    Traces,
 }
 
 impl RouteType {
@@ -36,6 +38,7 @@ impl RouteType {
             Self::Filesystem => "filesystem",
             Self::History => "history",
             Self::Remote => "remote",
+            Self::Traces => "traces",
         }
     }
 }
@@ -99,7 +102,7 @@ pub struct RouteConfig {
     /// For a remote route with a cache: whether to serve cached content while the server is unreachable. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve_stale: Option<bool>,
-    /// Whether changes are refused. Default false; a history route is always read-only.
+    /// Whether changes are refused. Default false; history and traces routes are always read-only.
     #[serde(default)]
     pub read_only: bool,
     /// Limits on what the tree may hold. Default none.
@@ -178,6 +181,11 @@ impl RouteConfig {
         Self { tier: RouteType::Remote, url: Some(url.into()), ..Self::state() }
     }
 
+    /// Returns a route to the traces of the user.
+    pub fn traces() -> Self {
+        Self { tier: RouteType::Traces, read_only: true, ..Self::state() }
+    }
+
     /// Returns a route to a directory of the host.
     pub fn filesystem(root: impl Into<String>) -> Self {
         Self {
@@ -198,6 +206,7 @@ impl RouteConfig {
         }
         match self.tier {
             RouteType::State => {}
+            RouteType::Traces => self.read_only = true,
             RouteType::Remote => {
                 if self.cache_bytes_max.is_some() {
                     self.serve_stale.get_or_insert(false);

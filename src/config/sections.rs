@@ -122,8 +122,12 @@ fn sweep_every() -> String {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PeerConfig {
-    /// The URL: `https://HOST:PORT`, optionally with the path of a directory in its tree.
+    /// The URL: `https://HOST:PORT`, optionally with the path of a directory in its tree. Empty for a machine that dials this server.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
+    /// Whether the peer cannot be called, and connects to this server under its name instead (`treehold serve --dial`). Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reverse: bool,
     /// Where the token is: `env:VARIABLE` or `file:PATH`. By default no token is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
@@ -135,6 +139,11 @@ pub struct PeerConfig {
 impl PeerConfig {
     /// Configures the server at a URL.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), token: None, plain_http: false }
+        Self { url: url.into(), reverse: false, token: None, plain_http: false }
+    }
+
+    /// Configures a machine that dials this server.
+    pub fn reverse() -> Self {
+        Self { url: String::new(), reverse: true, token: None, plain_http: false }
     }
 }

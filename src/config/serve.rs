@@ -3,6 +3,7 @@
 use super::check::some_time;
 use super::fault::Broken;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use treehold_core::error::{Error, Result};
 #[cfg(feature = "serve")]
@@ -37,6 +38,33 @@ pub struct ServeConfig {
     pub streams_max: usize,
     /// How long a request may take. Default `60s`.
     pub deadline: String,
+    /// The servers to dial, so that they can send requests here, by any name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dial: BTreeMap<String, DialConfig>,
+}
+
+/// A server to dial.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct DialConfig {
+    /// The URL: `https://HOST:PORT`.
+    pub url: String,
+    /// Where its token is: `env:VARIABLE` or `file:PATH`. By default no token is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The name to connect as. Default that of the token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What its requests may do without a token of this server: `read`, `write` or `admin`. By default they need a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<String>,
+    /// With `access`: the subtrees that such requests may see. Default the whole tree.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// Whether to allow `http` to another host, which sends content and token unencrypted. Default false.
+    #[serde(default)]
+    pub plain_http: bool,
 }
 
 impl Default for ServeConfig {
@@ -54,6 +82,7 @@ impl Default for ServeConfig {
             requests_per_user_max: 256,
             streams_max: 1_024,
             deadline: "60s".to_owned(),
+            dial: BTreeMap::new(),
         }
     }
 }
@@ -142,7 +171,7 @@ impl ServeConfig {
         for (key, time) in times {
             time.map_err(|error| Broken::new(&["serve", key], error.message()))?;
         }
-        Ok(())
+        self.dial.iter().try_for_each(|(name, server)| super::dial::check_dial(name, server))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The stores of a configuration, each opened on first use.
 
 use super::registry::Located;
+use super::traces::INTERNAL_STORE;
 use super::{Config, StoreConfig, check};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -27,10 +28,13 @@ pub struct Stores {
 impl Stores {
     /// Creates the stores of a configuration without opening them.
     pub(super) fn new(config: &Config) -> Result<Self> {
+        let internal = config.traces.internal.as_ref().map(|internal| (INTERNAL_STORE.to_owned(), StoreConfig::new(&internal.url)));
         let stores = config
             .stores
-            .iter()
-            .map(|(name, store)| Ok((name.clone(), Arc::new(LazyStore::new(name, store, config)?) as Arc<dyn Store>)))
+            .clone()
+            .into_iter()
+            .chain(internal)
+            .map(|(name, store)| Ok((name.clone(), Arc::new(LazyStore::new(&name, &store, config)?) as Arc<dyn Store>)))
             .collect::<Result<_>>()?;
         Ok(Self { stores })
     }

@@ -119,6 +119,36 @@ fn fault_names_line_column_and_intended_key() {
             "[agent_state.expire_prefix_after]\nguest = \"1x\"",
             "treehold.toml:2:9: `1x` is not an age; write it as `30d` or `12h`, or write `never`",
         ),
+        ("[traces]\npage_max = 0", "treehold.toml:2:12: `page_max` is 0, which allows nothing; set at least 1"),
+        ("[traces]\nstore = \"defalt\"", "treehold.toml:2:9: no store is named `defalt`; did you mean `default`?"),
+        ("[traces]\nidempotency_time = \"soon\"", "treehold.toml:2:20: `soon` is not a duration; write it as `24h` or `30s`"),
+        ("[traces]\nuser = \"..\"", "treehold.toml:2:8: the user id `..` cannot be the name of a directory; choose another one"),
+        (
+            "[traces]\nown_location = \"cloud\"",
+            "treehold.toml:2:16: bad trace id: a local id contains no `/`; qualified ids are `agent://HOST/ID` and `@AGENT/ID`",
+        ),
+        (
+            "[traces]\nallow_private_hosts = true",
+            "treehold.toml:2:23: `allow_private_hosts` is about hosts that are not registered, and those are refused; set \
+             `allow_unregistered_hosts` too, or leave it out",
+        ),
+        (
+            "[traces]\nkeep_copies_for = \"7d\"",
+            "treehold.toml:2:19: `keep_copies_for` keeps copies of cached traces, and nothing is cached; set `cache_bytes_max` too",
+        ),
+        (
+            "[stores.traces]\nurl = \"memory:\"\n[traces]\ninternal = { type = \"database\", url = \"memory:\" }",
+            "treehold.toml:4:1: `internal` makes a store `traces`, and `stores` has one of that name; leave `internal` out and write \
+             `store = \"traces\"`",
+        ),
+        (
+            "[traces]\ninternal = { type = \"databas\", url = \"memory:\" }",
+            "treehold.toml:2:21: unknown value `databas`; did you mean `database`?",
+        ),
+        (
+            "[traces.external]\ntype = \"remote\"\nagents = [{ url = \"https://h\", api_key = \"s3cret\" }]",
+            "treehold.toml:3:41: a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`",
+        ),
         ("[scope]\nuser = \"\"", "treehold.toml:2:8: the user id is empty; leave it out or name one"),
     ];
     for (text, fault) in table {

@@ -1,4 +1,4 @@
-//! Trees of other servers, each a real server on the loopback device, with and without a cache: one row each.
+//! Trees of other servers, each a real server on the loopback device, called and dialling, with and without a cache: one row each.
 
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -6,10 +6,11 @@ use treehold::checkpoint::StoreCheckpointer;
 use treehold::conformance::Fresh;
 use treehold::conformance::backend::Tree;
 use treehold::mcp::McpOptions;
-use treehold::serve::{HttpServer, ServeOptions};
+use treehold::remote::{PeerClient, Tunnels};
+use treehold::serve::{Access, Dial, HttpServer, Rights, ServeOptions};
 use treehold::{
     BackendExt, CacheOptions, CachedBackend, MemoryStore, Namespace, RemoteBackend, RemoteOptions, Scope, StateBackend, StoreBackend,
-    Workspace, backend_conformance,
+    VfsPathBuf, Workspace, backend_conformance,
 };
 
 backend_conformance!(remote, remote);
@@ -17,6 +18,7 @@ backend_conformance!(remote_saved, remote_saved);
 backend_conformance!(remote_store, remote_store);
 backend_conformance!(remote_beneath, remote_beneath);
 backend_conformance!(remote_cached, remote_cached);
+backend_conformance!(remote_tunnel, remote_tunnel);
 backend_conformance!(cached, cached);
 
 /// Serves a workspace until the first of the two is dropped.
@@ -32,6 +34,40 @@ async fn far(workspace: Workspace, base: &str) -> (oneshot::Sender<()>, RemoteBa
     let remote = RemoteBackend::new(&url, RemoteOptions::new()).unwrap();
     remote.connect().await.unwrap();
     (stop, remote)
+}
+
+/// Serves a workspace that nobody can call: it dials a second server, which reaches it over that connection.
+async fn dialling(workspace: Workspace) -> (oneshot::Sender<()>, oneshot::Sender<()>, RemoteBackend) {
+    let scope = Scope::new().with_tenant("acme").with_user("ada").with_thread("far");
+    let served = async |workspace: Workspace, options: ServeOptions| {
+        let server = HttpServer::bind(workspace, McpOptions::new(scope.clone()), options).await.unwrap();
+        let address = server.address();
+        let (stop, stopped) = oneshot::channel();
+        tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        (stop, address)
+    };
+    let options = ServeOptions::new(([127, 0, 0, 1], 0).into(), scope.clone());
+    let tunnels = Tunnels::default();
+    let (near, address) = served(Workspace::builder().build(), options.clone().with_tunnels(tunnels.clone())).await;
+    let dial = Dial::new(format!("http://{}", address.unwrap()), RemoteOptions::new())
+        .with_name(Some("laptop".to_owned()))
+        .with_rights(Some(Rights::new(Access::Admin)));
+    let (far, _) = served(workspace, options.with_listens(false).with_dials(vec![dial])).await;
+    while !tunnels.is_connected(Some("acme"), "laptop") {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    let client = PeerClient::over(tunnels.transport(Some("acme"), "laptop"), "agent://laptop", RemoteOptions::new()).unwrap();
+    let remote = RemoteBackend::over(client, VfsPathBuf::root());
+    remote.connect().await.unwrap();
+    (near, far, remote)
+}
+
+/// The state of a thread, through a tunnel.
+async fn remote_tunnel() -> Fresh<Tree> {
+    let (near, far, remote) = dialling(Workspace::builder().build()).await;
+    Tree::new(remote).fresh().keeping((near, far))
 }
 
 /// The state of a thread that is never saved.

@@ -7,6 +7,8 @@ mod cli;
 mod composite;
 #[cfg(all(feature = "cli", feature = "serve"))]
 mod edits;
+#[cfg(all(feature = "remote", feature = "serve", feature = "sqlite"))]
+mod elsewhere;
 #[cfg(feature = "remote")]
 #[path = "../far/mod.rs"]
 mod far;
@@ -29,6 +31,10 @@ mod servers;
 mod sessions;
 mod threads;
 mod tiers;
+#[cfg(all(feature = "cli", feature = "serve", feature = "sqlite", unix))]
+mod tunnel;
+#[cfg(feature = "serve")]
+mod traces;
 
 mod stores;
 

@@ -14,7 +14,7 @@ use treehold_core::json::Json;
 /// A state store with a cache of single values.
 ///
 /// A value is served from the cache only after the store has confirmed its version, so a state that another process saved is never
-/// missed. What is saved a read of the value, not the round trip. Nothing is cached in a store without versions.
+/// missed. That saves the read of the value, not the round trip. Nothing is cached in a store without versions.
 ///
 /// The cache is bounded by bytes and by entries; the least recently used entries leave first.
 #[derive(Debug)]

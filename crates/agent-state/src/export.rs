@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::Json;
+use treehold_core::work;
 
 /// The form of a stored value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
@@ -66,7 +67,9 @@ pub async fn export_session(states: &StoreStates, slot: &StateSlot, bytes_max: u
             }
             StateKey::List(key) => {
                 // A list that was saved meanwhile has a later version than the one told, so a save that expects the latter is refused.
-                let value = list_text(&states.get_list(slot, &key).await?)?;
+                let elements = states.get_list(slot, &key).await?;
+                let size_bytes = elements.iter().map(|element| element.as_str().len() as u64).sum();
+                let value = work::run(size_bytes, move |_| list_text(&elements)).await??;
                 StateEntry { key, form: StateForm::List, version: Some(version.number()), value }
             }
         };

@@ -214,6 +214,7 @@ fn drop_segments(plan: &mut Plan<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Layout;
     use proptest::prelude::*;
     use treehold_core::json::Json;
 
@@ -238,7 +239,8 @@ mod tests {
         messages: &[u8],
     ) -> (Body, Vec<Digest>, usize) {
         let json = state(messages);
-        let content = Content::single(&json);
+        let layout = Layout::of(json.as_str());
+        let content = Content::single(&json, layout.as_ref());
         let digests = Digests::of(content.frame().expect("it has messages"));
         let plan = plan(before, &content, Some(&digests), kept).expect("planned");
         let now = apply(log, &plan);

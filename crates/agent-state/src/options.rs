@@ -134,8 +134,8 @@ impl Expiry {
         Self { default: Some(time_to_live), ..Self::default() }
     }
 
-    /// Asks a function how long a session lives without a save; `None` means until it is deleted. It must always answer the same for the
-    /// same slot, else a session lives as long as the last save said.
+    /// Asks a function how long a session lives without a save; `None` means until it is deleted. It must return the same time for a slot
+    /// each time. Otherwise the last save decides.
     pub fn by(time_to_live: impl Fn(&StateSlot) -> Option<Duration> + Send + Sync + 'static) -> Self {
         Self { by: Some(Arc::new(time_to_live)), ..Self::default() }
     }

@@ -126,6 +126,19 @@ impl StateSaver {
         loaded: &LoadedState,
         fence: Option<&Fence>,
     ) -> Result<PolicySave> {
+        self.try_save(store, slot, key, value, loaded, fence).await.map_err(|failed| failed.error)
+    }
+
+    /// As [`StateSaver::save`]. The error also says what was sent to the store in place of `value`.
+    pub(crate) async fn try_save(
+        &self,
+        store: &dyn AgentStateStore,
+        slot: &StateSlot,
+        key: &str,
+        value: &Json,
+        loaded: &LoadedState,
+        fence: Option<&Fence>,
+    ) -> Result<PolicySave, FailedSave> {
         let options = |expected| SaveOptions::new().with_expected(expected).with_fence(fence.cloned());
         if !store.capabilities().versions {
             let version = store.save(slot, key, value, options(Expected::Any)).await?;
@@ -143,17 +156,34 @@ impl StateSaver {
                 let version = store.save(slot, key, value, options(Expected::Any)).await?;
                 Ok(PolicySave::of(value, version, None))
             }
-            ConflictPolicy::Fail => Err(refused(conflict)),
+            ConflictPolicy::Fail => Err(refused(conflict).into()),
             ConflictPolicy::AppendMerge => {
-                let Some(latest) = store.get(slot, key).await? else { return Err(refused(conflict)) };
-                let Some(merged) = merge(&latest.value, value, loaded) else { return Err(refused(conflict)) };
+                let Some(latest) = store.get(slot, key).await? else { return Err(refused(conflict).into()) };
+                let Some(merged) = merge(&latest.value, value, loaded) else { return Err(refused(conflict).into()) };
                 let expected = latest.version.map_or(Expected::Absent, Expected::Version);
                 match store.save(slot, key, &merged, options(expected)).await {
                     Ok(version) => Ok(PolicySave::of(&merged.clone(), version, Some(merged))),
-                    Err(error) => Err(StateConflict::of(&error).cloned().map_or(error, refused)),
+                    Err(error) => {
+                        let error = StateConflict::of(&error).cloned().map_or(error, refused);
+                        Err(FailedSave { error, merged: Some(merged) })
+                    }
                 }
             }
         }
+    }
+}
+
+/// A save by a policy that failed.
+#[derive(Debug)]
+pub(crate) struct FailedSave {
+    pub(crate) error: Error,
+    /// What was sent last, if it is not what the caller passed. If the error leaves its effect unknown, it may be stored.
+    pub(crate) merged: Option<Json>,
+}
+
+impl From<Error> for FailedSave {
+    fn from(error: Error) -> Self {
+        Self { error, merged: None }
     }
 }
 

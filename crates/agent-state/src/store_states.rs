@@ -4,14 +4,14 @@ use crate::contract::{
     AgentStateStore, FenceFallen, SaveOptions, SessionIdPage, StateCapabilities, StateConflict, StateKey, StateVersion, UserPage,
     VersionedState,
 };
-use crate::log::{COMMIT_BYTES_MAX, COMMIT_ROWS_MAX, Digests, Plan, hex, plan};
+use crate::log::{COMMIT_BYTES_MAX, COMMIT_ROWS_MAX, Plan, hex, plan};
 use crate::rows::{
     Due, FLOOR_TIME, Floor, Form, HeadMeta, Owner, SESSIONS, SessionRow, Task, corrupt, due_rows, floor_key, head_key, heads_prefix,
     new_id, position_key, read_head_key, sealed_row, session_floor_key, session_key, unsealed_row, user_of_key, users_of,
 };
 use crate::slot::StateSlot;
 use crate::states::AgentStates;
-use crate::value::{Body, Content, Digest, NO_MESSAGES, Segment, chain, message_json};
+use crate::value::{Body, Digest, Given, NO_MESSAGES, Segment, chain, message_json};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -25,6 +25,7 @@ use treehold_core::json::Json;
 use treehold_core::ops::Version;
 use treehold_core::retry::Attempts;
 use treehold_core::scope::check_id;
+use treehold_core::work;
 use treehold_store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions, Store};
 
 /// How many users a listing checks at the same time.
@@ -203,11 +204,11 @@ impl StoreStates {
         Ok(Seen { session, head, floor })
     }
 
-    async fn put(&self, slot: &StateSlot, key: &str, content: Content<'_>, options: &SaveOptions) -> Result<Option<StateVersion>> {
+    async fn put(&self, slot: &StateSlot, key: &str, given: Given<'_>, options: &SaveOptions) -> Result<Option<StateVersion>> {
         self.check_key(key)?;
         let owner = self.owner(slot.user())?;
-        content.check(&self.states.options)?;
-        let digests = content.frame().map(Digests::of);
+        let prepared = given.prepare(&self.states.options).await?;
+        let (content, digests) = (given.content(&prepared), &prepared.digests);
         let (mut attempts, mut missing_at) = (Attempts::new(), None);
         loop {
             let seen = self.look(&owner, slot, content.form(), key, Look::ToSave).await?;
@@ -216,9 +217,12 @@ impl StoreStates {
                 return Err(StateConflict::new(slot, key, options.expected, current).into_error());
             }
             let data = seen.session.as_ref().map_or_else(new_id, |session| session.row.data.clone());
-            let before = seen.live().map(|head| Body::decode(&head.value)).transpose()?;
+            let before = match seen.live() {
+                Some(head) => Some(decoded(head).await?),
+                None => None,
+            };
             let mut kept = None;
-            if let (Some(before), Some(digests), Some(head)) = (&before, &digests, seen.live())
+            if let (Some(before), Some(digests), Some(head)) = (&before, digests, seen.live())
                 && let Some(window) = &before.window
                 && !digests.start_with(window)
             {
@@ -396,17 +400,25 @@ impl StoreStates {
         }
     }
 
-    /// Reads a value and its messages; `None` if it is absent.
-    async fn read(&self, slot: &StateSlot, form: Form, key: &str) -> Result<Option<(Body, Vec<Bytes>, StateVersion)>> {
+    /// Reads a value and puts it together; `None` if it is absent.
+    async fn read<T: Send + 'static>(
+        &self,
+        slot: &StateSlot,
+        form: Form,
+        key: &str,
+        make: fn(&Body, &[Bytes]) -> Result<T>,
+    ) -> Result<Option<(T, StateVersion)>> {
         self.check_key(key)?;
         let owner = self.owner(slot.user())?;
         let (mut attempts, mut missing_at) = (Attempts::new(), None);
         loop {
             let seen = self.look(&owner, slot, form, key, Look::ToRead).await?;
             let Some(head) = seen.live() else { return Ok(None) };
-            let body = Body::decode(&head.value)?;
-            if let Some(messages) = self.read_messages(&owner, &head.meta.data, &body).await? {
-                return Ok(Some((body, messages, head.state_version()?)));
+            let body = decoded(head).await?;
+            if let Some(items) = self.read_window(&owner, &head.meta.data, &body, true).await? {
+                let bytes = items.iter().fold(head.value.len(), |bytes, item| bytes.saturating_add(item.value.len()));
+                let value = work::run(bytes as u64, move |_| make(&body, &messages_of(&body, items)?)).await??;
+                return Ok(Some((value, head.state_version()?)));
             }
             // Another writer replaced the window meanwhile, unless the head is still the same.
             if missing_at.replace(head.version) == Some(head.version) {
@@ -414,19 +426,6 @@ impl StoreStates {
             }
             attempts.lost().await?;
         }
-    }
-
-    /// Reads the messages of a window; `None` if one is missing.
-    async fn read_messages(&self, owner: &Owner, data: &str, body: &Body) -> Result<Option<Vec<Bytes>>> {
-        let Some(window) = &body.window else { return Ok(Some(Vec::new())) };
-        let Some(items) = self.read_window(owner, data, body, true).await? else { return Ok(None) };
-        let mut digest = NO_MESSAGES;
-        let mut messages = Vec::with_capacity(items.len());
-        for item in items {
-            digest = chain(&digest, blake3::hash(&item.value).as_bytes());
-            messages.push(item.value);
-        }
-        if hex(&digest) == window.digest { Ok(Some(messages)) } else { Err(corrupt("log of a state")) }
     }
 
     /// Reads the digests of the messages of a window; `None` if one is missing.
@@ -485,28 +484,23 @@ impl StoreStates {
         let seen = self.look(&owner, slot, form, key, Look::ToRead).await?;
         let mut history = HistoryPage::default();
         let Some(head) = seen.live() else { return Ok(history) };
-        let body = Body::decode(&head.value)?;
+        let body = decoded(head).await?;
         let Some(log) = &body.log else { return Ok(history) };
         let index = log.segments.iter().rposition(|segment| segment.start <= from).unwrap_or(0);
         let rows = owner.log_of(&head.meta.data, &log.id, log.segments.get(index).and_then(Segment::id))?;
         let mut options = ScanOptions::new().with_values(true).with_limit(self.page_limit(limit));
         options.start_after = from.checked_sub(1).map(position_key);
         let page = self.store().scan(&rows, options).await?;
-        let runs = body.window.as_ref().map_or(&[][..], |window| &window.runs);
-        for entry in page.entries {
-            let ScanEntry::Item(item) = entry else { continue };
-            let position: u64 = item.key.parse().map_err(|_| corrupt("log of a state"))?;
-            if digest_in(&item)? != *blake3::hash(&item.value).as_bytes() {
-                return Err(corrupt("message"));
-            }
-            let is_current = runs.iter().any(|run| run.segment == index && (run.from..run.to).contains(&position));
-            history.entries.push(HistoryEntry { position, message: message_json(&item.value)?, is_current });
-        }
         let last = page.next.and_then(|key| key.parse::<u64>().ok());
         history.next = match last {
             Some(last) => last.checked_add(1),
             None => log.segments.get(index + 1).map(|segment| segment.start.max(from.saturating_add(1))),
         };
+        let items: Vec<Item> =
+            page.entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None }).collect();
+        let bytes = items.iter().fold(0_usize, |bytes, item| bytes.saturating_add(item.value.len()));
+        let entries = work::run(bytes as u64, move |_| items.iter().map(|item| history_entry(&body, index, item)).collect::<Result<_>>());
+        history.entries = entries.await??;
         Ok(history)
     }
 
@@ -557,26 +551,23 @@ impl AgentStateStore for StoreStates {
 
     /// Cost: two round trips; more if another writer was faster.
     async fn save(&self, slot: &StateSlot, key: &str, value: &Json, options: SaveOptions) -> Result<Option<StateVersion>> {
-        self.put(slot, key, Content::single(value), &options).await
+        self.put(slot, key, Given::Single(value), &options).await
     }
 
     /// Cost: as [`AgentStateStore::save`].
     async fn save_list(&self, slot: &StateSlot, key: &str, values: &[Json], options: SaveOptions) -> Result<Option<StateVersion>> {
-        self.put(slot, key, Content::list(values), &options).await
+        self.put(slot, key, Given::List(values), &options).await
     }
 
     /// Cost: one round trip.
     async fn get(&self, slot: &StateSlot, key: &str) -> Result<Option<VersionedState>> {
-        let Some((body, messages, version)) = self.read(slot, Form::Single, key).await? else { return Ok(None) };
-        Ok(Some(VersionedState::new(body.assemble(&messages)?, Some(version))))
+        let found = self.read(slot, Form::Single, key, Body::assemble).await?;
+        Ok(found.map(|(value, version)| VersionedState::new(value, Some(version))))
     }
 
     /// Cost: as [`AgentStateStore::get`].
     async fn get_list(&self, slot: &StateSlot, key: &str) -> Result<Vec<Json>> {
-        match self.read(slot, Form::List, key).await? {
-            Some((body, messages, _)) => body.elements(&messages),
-            None => Ok(Vec::new()),
-        }
+        Ok(self.read(slot, Form::List, key, Body::elements).await?.map_or_else(Vec::new, |(elements, _)| elements))
     }
 
     /// Cost: one round trip, which reads no values.
@@ -794,6 +785,35 @@ impl Save<'_> {
     fn due(&self, task: Task) -> Due {
         Due { owner: self.owner.clone(), session: self.slot.session().to_owned(), data: self.data.to_owned(), task }
     }
+}
+
+/// Decodes a head, on another thread if it is large.
+async fn decoded(head: &SeenHead) -> Result<Body> {
+    let value = head.value.clone();
+    work::run(value.len() as u64, move |_| Body::decode(&value)).await?
+}
+
+/// Returns the messages of a window, after checking that they are those that were saved.
+fn messages_of(body: &Body, items: Vec<Item>) -> Result<Vec<Bytes>> {
+    let Some(window) = &body.window else { return Ok(Vec::new()) };
+    let mut digest = NO_MESSAGES;
+    let mut messages = Vec::with_capacity(items.len());
+    for item in items {
+        digest = chain(&digest, blake3::hash(&item.value).as_bytes());
+        messages.push(item.value);
+    }
+    if hex(&digest) == window.digest { Ok(messages) } else { Err(corrupt("log of a state")) }
+}
+
+/// Reads a message that a value has or had from its row. `segment` is the index of the one that holds the row.
+fn history_entry(body: &Body, segment: usize, item: &Item) -> Result<HistoryEntry> {
+    let position: u64 = item.key.parse().map_err(|_| corrupt("log of a state"))?;
+    if digest_in(item)? != *blake3::hash(&item.value).as_bytes() {
+        return Err(corrupt("message"));
+    }
+    let runs = body.window.as_ref().map_or(&[][..], |window| &window.runs);
+    let is_current = runs.iter().any(|run| run.segment == segment && (run.from..run.to).contains(&position));
+    Ok(HistoryEntry { position, message: message_json(&item.value)?, is_current })
 }
 
 /// Reads the digest of a message from its row.

@@ -61,8 +61,8 @@ impl Kept {
     }
 }
 
-/// Keeps the present state of an agent, so that the change that follows can be undone. What could be redone before cannot any more. Returns
-/// whether it was kept: a state over the largest element of a list is not.
+/// Keeps the present state of an agent, so that the change that follows can be undone, and discards what could be redone. Returns whether
+/// the state was kept: one over the largest element of a list is not.
 ///
 /// Cost: two reads, a save and a removal; the save writes the state once.
 ///

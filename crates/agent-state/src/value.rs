@@ -1,15 +1,19 @@
 //! The text of a value, and its messages within it.
 
+use crate::log::Digests;
 use crate::options::AgentStatesOptions;
 use crate::rows::{Form, corrupt, seal, unseal};
+use crate::state::text_depth;
 use bytes::Bytes;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::json::{Json, row, stored};
+use treehold_core::json::{JSON_DEPTH_MAX, Json, row, stored};
+use treehold_core::work;
 
 /// The member of a state whose elements are kept as a log.
 pub(crate) const CONTEXT: &str = "context";
@@ -38,7 +42,6 @@ pub(crate) const NO_MESSAGES: Digest = [0; 32];
 /// A value to save.
 pub(crate) struct Content<'a> {
     form: Form,
-    size_bytes: usize,
     /// The whole text of a single value.
     text: Option<&'a str>,
     frame: Option<Frame<'a>>,
@@ -56,15 +59,84 @@ pub(crate) struct Frame<'a> {
     pub(crate) after: &'a str,
 }
 
+/// A value as a caller gives it.
+#[derive(Clone, Copy)]
+pub(crate) enum Given<'a> {
+    Single(&'a Json),
+    List(&'a [Json]),
+}
+
+/// What reading a whole value yields: its messages and their digests.
+pub(crate) struct Prepared {
+    layout: Option<Layout>,
+    pub(crate) digests: Option<Digests>,
+}
+
+impl<'a> Given<'a> {
+    fn size_bytes(self) -> usize {
+        match self {
+            Self::Single(value) => value.as_str().len(),
+            Self::List(values) => values.iter().map(|value| value.as_str().len().saturating_add(1)).sum(),
+        }
+    }
+
+    /// Checks a value and reads its messages.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) over a limit, [`InvalidArgument`](ErrorKind::InvalidArgument) for a list that nests too deep.
+    pub(crate) async fn prepare(self, options: &Arc<AgentStatesOptions>) -> Result<Prepared> {
+        let size_bytes = self.size_bytes();
+        if size_bytes > options.value_bytes_max {
+            let max = options.value_bytes_max;
+            let message = format!("the state has {size_bytes} bytes and at most {max} are allowed; compact its context");
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        let options = options.clone();
+        let prepared = match self {
+            Self::Single(value) => {
+                let value = value.clone();
+                work::run(size_bytes as u64, move |_| Prepared::of(Given::Single(&value), &options)).await
+            }
+            Self::List(values) => {
+                let values = values.to_vec();
+                work::run(size_bytes as u64, move |_| Prepared::of(Given::List(&values), &options)).await
+            }
+        };
+        prepared.map_err(Error::without_effect)?
+    }
+
+    /// Returns the content, after it was prepared.
+    pub(crate) fn content(self, prepared: &Prepared) -> Content<'a> {
+        match self {
+            Self::Single(value) => Content::single(value, prepared.layout.as_ref()),
+            Self::List(values) => Content::list(values),
+        }
+    }
+}
+
+impl Prepared {
+    fn of(given: Given<'_>, options: &AgentStatesOptions) -> Result<Self> {
+        let layout = match given {
+            Given::Single(value) => Layout::of(value.as_str()).filter(|layout| layout.messages.len() <= MESSAGES_MAX),
+            Given::List(_) => None,
+        };
+        let mut prepared = Self { layout, digests: None };
+        let content = given.content(&prepared);
+        content.check(options)?;
+        let digests = content.frame().map(Digests::of);
+        prepared.digests = digests;
+        Ok(prepared)
+    }
+}
+
 impl<'a> Content<'a> {
-    pub(crate) fn single(value: &'a Json) -> Self {
+    /// Returns a single value with its messages, if it has a layout for them.
+    pub(crate) fn single(value: &'a Json, layout: Option<&Layout>) -> Self {
         let text = value.as_str();
-        let frame = Frame::of(text).filter(|frame| frame.messages.len() <= MESSAGES_MAX);
-        Self { form: Form::Single, size_bytes: text.len(), text: Some(text), frame, values: &[] }
+        Self { form: Form::Single, text: Some(text), frame: layout.map(|layout| layout.frame(text)), values: &[] }
     }
 
     pub(crate) fn list(values: &'a [Json]) -> Self {
-        let size_bytes = values.iter().map(|value| value.as_str().len().saturating_add(1)).sum();
         let messages = || values.iter().map(Json::as_str).collect();
         let frame = (values.len() <= MESSAGES_MAX).then(|| Frame {
             before: "[",
@@ -74,7 +146,7 @@ impl<'a> Content<'a> {
             trail: "",
             after: "]",
         });
-        Self { form: Form::List, size_bytes, text: None, frame, values }
+        Self { form: Form::List, text: None, frame, values }
     }
 
     pub(crate) fn form(&self) -> Form {
@@ -93,13 +165,8 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Checks the sizes.
-    pub(crate) fn check(&self, options: &AgentStatesOptions) -> Result<()> {
-        if self.size_bytes > options.value_bytes_max {
-            let (size_bytes, max) = (self.size_bytes, options.value_bytes_max);
-            let message = format!("the state has {size_bytes} bytes and at most {max} are allowed; compact its context");
-            return Err(Error::new(ErrorKind::TooLarge, message));
-        }
+    /// Checks the sizes of the messages, and how deep a list nests.
+    fn check(&self, options: &AgentStatesOptions) -> Result<()> {
         let max = options.message_bytes_max;
         for (index, message) in self.frame.iter().flat_map(|frame| &frame.messages).enumerate() {
             if message.len() > max {
@@ -108,36 +175,61 @@ impl<'a> Content<'a> {
                 return Err(Error::new(ErrorKind::TooLarge, message));
             }
         }
+        // A list is also read as one array: over HTTP, in an export, and if it is kept whole.
+        let too_deep = |value: &Json| text_depth(value.as_str()) >= JSON_DEPTH_MAX;
+        if let Some(index) = self.values.iter().position(too_deep) {
+            let message = format!("element {index} of the list nests deeper than {} levels; flatten it", JSON_DEPTH_MAX - 1);
+            return Err(Error::invalid_argument(message).without_effect());
+        }
         Ok(())
     }
 }
 
-impl<'a> Frame<'a> {
-    /// Takes a text apart at the elements of its only member `context`; `None` if it has none, if that is not an array, or if the white
-    /// space between its elements differs, so that the text could not be put together again.
-    pub(crate) fn of(text: &'a str) -> Option<Self> {
+/// Where the messages are in a text.
+pub(crate) struct Layout {
+    /// The inside of the array.
+    inner: Range<usize>,
+    messages: Vec<Range<usize>>,
+}
+
+impl Layout {
+    /// Finds the elements of the only member `context` of a text; `None` if it has none, if that is not an array, or if the white space
+    /// between its elements differs, so that the text could not be put together again.
+    pub(crate) fn of(text: &str) -> Option<Self> {
         let mut contexts = members(text)?.into_iter().filter(|(name, _)| name == CONTEXT);
         let (_, context) = contexts.next()?;
         if contexts.next().is_some() {
             return None;
         }
         let messages: Vec<&RawValue> = serde_json::from_str(context).ok()?;
-        let messages: Vec<&str> = messages.into_iter().map(RawValue::get).collect();
-        let inner = range_in(text, context);
-        let (start, end) = (inner.start + 1, inner.end - 1);
-        let (before, after) = (&text[..start], &text[end..]);
-        let (Some(first), Some(last)) = (messages.first(), messages.last()) else {
-            return Some(Self { before, lead: &text[start..end], messages, separator: ",", trail: "", after });
-        };
-        let (lead, trail) = (&text[start..range_in(text, first).start], &text[range_in(text, last).end..end]);
-        let gaps = messages.windows(2).map(|pair| &text[range_in(text, pair[0]).end..range_in(text, pair[1]).start]);
-        let mut separator = None;
-        for gap in gaps {
-            if *separator.get_or_insert(gap) != gap {
-                return None;
-            }
+        let messages: Vec<Range<usize>> = messages.into_iter().map(|message| range_in(text, message.get())).collect();
+        let mut gaps = messages.windows(2).map(|pair| &text[pair[0].end..pair[1].start]);
+        if let Some(separator) = gaps.next()
+            && gaps.any(|gap| gap != separator)
+        {
+            return None;
         }
-        Some(Self { before, lead, messages, separator: separator.unwrap_or(","), trail, after })
+        let whole = range_in(text, context);
+        Some(Self { inner: whole.start + 1..whole.end - 1, messages })
+    }
+
+    /// Takes the text apart.
+    fn frame<'a>(&self, text: &'a str) -> Frame<'a> {
+        let Range { start, end } = self.inner;
+        let (before, inner, after) = (&text[..start], &text[start..end], &text[end..]);
+        let (lead, trail) = match (self.messages.first(), self.messages.last()) {
+            (Some(first), Some(last)) => (&text[start..first.start], &text[last.end..end]),
+            _ => (inner, ""),
+        };
+        let separator = self.messages.windows(2).next().map_or(",", |pair| &text[pair[0].end..pair[1].start]);
+        Frame { before, lead, messages: self.messages.iter().map(|message| &text[message.clone()]).collect(), separator, trail, after }
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Takes a text apart at its messages; `None` if it could not be put together again.
+    pub(crate) fn of(text: &'a str) -> Option<Self> {
+        Layout::of(text).map(|layout| layout.frame(text))
     }
 }
 

@@ -101,6 +101,15 @@ async fn guard_renews_its_lock_and_reports_its_loss() {
     assert!(guard.is_lost());
 }
 
+/// Regression: adding the wait to the present time panicked.
+#[tokio::test(start_paused = true)]
+async fn waiter_of_a_lock_may_wait_for_any_time() {
+    let clock = tokio_clock();
+    let locks = Locks::new(Arc::new(MemoryStore::with_clock(clock.clone())), owner()).with_clock(clock);
+    locks.acquire("l", &LockOptions::new()).await.unwrap();
+    locks.acquire("l", &LockOptions::new().with_wait(Duration::MAX)).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn waiter_acquires_the_lock_of_a_dead_holder_when_it_ends() {
     let clock = tokio_clock();

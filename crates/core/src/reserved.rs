@@ -23,6 +23,9 @@ pub const SESSIONS: [&str; 2] = [RESERVED_ROOT, "sessions"];
 /// The states of agents, and what their runtimes share: locks, queues, logs and items.
 pub const AGENT_STATE: [&str; 2] = [RESERVED_ROOT, "agent-state"];
 
+/// Traces of agents: their messages, goals and events.
+pub const TRACES: [&str; 2] = [RESERVED_ROOT, "traces"];
+
 /// Overlays.
 pub const OVERLAYS: [&str; 2] = [RESERVED_ROOT, "overlays"];
 
@@ -78,6 +81,8 @@ pub const RESERVED_NAMESPACES: &[Reserved] = &[
     Reserved { components: &SESSIONS, purpose: "sessions are kept", rows: ReservedRows::Data },
     // An agent without its state has forgotten the conversation.
     Reserved { components: &AGENT_STATE, purpose: "agent states are kept", rows: ReservedRows::Data },
+    // A device that keeps the id of a trace expects to find it later.
+    Reserved { components: &TRACES, purpose: "traces are kept", rows: ReservedRows::Data },
     // Changes that users have neither applied nor discarded.
     Reserved { components: &OVERLAYS, purpose: "overlays are kept", rows: ReservedRows::Data },
     Reserved { components: &ITEMS, purpose: "items are kept", rows: ReservedRows::Data },

@@ -111,7 +111,7 @@ impl Standing {
     }
 
     /// Waits until the caller is no longer authorized. Checks after each notified change, and at least once per `interval`.
-    pub(super) async fn ends(self, interval: Duration) {
+    pub async fn ends(self, interval: Duration) {
         let mut changes = (self.changes)();
         let mut wait = interval;
         // Keep waiting if the check fails: each request is authorized on its own anyway.

@@ -12,18 +12,29 @@
 //!   not an empty tree.
 //! - The token never appears in messages or logs.
 //!
-//! `address` parses the URL, `client` sends and retries, `check` validates answers, `tree` implements the operations,
-//! `page` combines several answers, and `events` follows the change feed.
+//! [`PeerClient`] is the client of one server, for any of its routes, and sends its requests over a [`Transport`].
+//!
+//! `address` parses the URL, `transport` describes what sends one request, `network` does so over the network, `public_only` limits it to
+//! public addresses, `client` sends and retries, `stream` follows server-sent events, `check` validates answers, `question` asks one thing
+//! of a tree, `page` combines several answers, `tree` implements the operations, and `events` follows the change feed. `dial` connects to
+//! a server that calls back over that connection, and `tunnel` holds the connections of machines that dialled this process.
 
 mod address;
 mod check;
 mod client;
+mod dial;
 mod events;
+mod network;
 mod page;
+mod public_only;
+mod question;
+mod stream;
+mod transport;
 mod tree;
+mod tunnel;
 
 use self::address::Address;
-use self::client::Far;
+use self::question::RemoteTree;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use std::fmt;
@@ -34,6 +45,16 @@ use treehold_core::ops::{Capabilities, Review, Sight};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_tree::backend::{Backend, Subtree};
 use treehold_tree::forward_backend;
+
+pub use client::{Answer, Ask, PeerClient, RefusedStatus};
+pub use dial::{CONNECT, TUNNEL_PROTOCOL, dial};
+pub use http::{HeaderMap, Method, StatusCode};
+pub use stream::{ServerEvent, StreamNews};
+pub use transport::{Failure, Transport, TransportError, TransportRequest, TransportResponse};
+pub use tunnel::{Reservation, TunnelCounts, TunnelEnd, TunnelOptions, Tunnels, check_machine_name};
+
+/// The most bytes of an answer, unless a caller sets another bound.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Options for connecting to another server.
 #[derive(Clone)]
@@ -58,6 +79,8 @@ pub struct RemoteOptions {
     pub plain_http: bool,
     /// How long the change feed may be silent before it counts as lost. Default 60 s.
     pub feed_silence_max: Duration,
+    /// Whether to connect to public addresses only, past any proxy: for a server whose URL somebody else chose. Default false.
+    pub public_only: bool,
 }
 
 impl Default for RemoteOptions {
@@ -69,9 +92,10 @@ impl Default for RemoteOptions {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(60),
             attempts_max: 4,
-            answer_bytes_max: 64 << 20,
+            answer_bytes_max: ANSWER_BYTES_MAX,
             plain_http: false,
             feed_silence_max: Duration::from_secs(60),
+            public_only: false,
         }
     }
 }
@@ -137,6 +161,13 @@ impl RemoteOptions {
         self.feed_silence_max = feed_silence_max;
         self
     }
+
+    /// Sets whether to connect to public addresses only: neither to this machine nor to a private network, whatever a name resolves to.
+    #[must_use]
+    pub fn with_public_only(mut self, public_only: bool) -> Self {
+        self.public_only = public_only;
+        self
+    }
 }
 
 impl fmt::Debug for RemoteOptions {
@@ -151,6 +182,7 @@ impl fmt::Debug for RemoteOptions {
             .field("answer_bytes_max", &self.answer_bytes_max)
             .field("plain_http", &self.plain_http)
             .field("feed_silence_max", &self.feed_silence_max)
+            .field("public_only", &self.public_only)
             .finish()
     }
 }
@@ -167,7 +199,7 @@ impl fmt::Debug for RemoteOptions {
 /// Cost: one round trip per operation; more with a guard or for a limit over [`LIMIT_MAX`](treehold_core::wire::LIMIT_MAX).
 #[derive(Debug, Clone)]
 pub struct RemoteBackend {
-    far: Arc<Far>,
+    whole: Arc<RemoteTree>,
     base: VfsPathBuf,
     tree: Arc<dyn Backend>,
 }
@@ -182,13 +214,17 @@ impl RemoteBackend {
     /// [`Unavailable`](treehold_core::error::ErrorKind::Unavailable) if no root certificates can be found.
     pub fn new(url: &str, options: RemoteOptions) -> Result<Self> {
         let address = Address::parse(url, options.plain_http)?;
-        let base = address.base.clone();
-        let far = Arc::new(Far::new(address, options)?);
+        Ok(Self::over(PeerClient::at(&address, options)?, address.base))
+    }
+
+    /// Shows a directory of the tree of a server that a client reaches.
+    pub fn over(client: PeerClient, base: VfsPathBuf) -> Self {
+        let whole = Arc::new(RemoteTree::new(client));
         let tree: Arc<dyn Backend> = match base.is_root() {
-            true => far.clone(),
-            false => Arc::new(Subtree::new(far.clone(), base.clone())),
+            true => whole.clone(),
+            false => Arc::new(Subtree::new(whole.clone(), base.clone())),
         };
-        Ok(Self { far, base, tree })
+        Self { whole, base, tree }
     }
 
     /// Checks a URL as [`RemoteBackend::new`] does, without opening anything.
@@ -204,12 +240,12 @@ impl RemoteBackend {
     /// # Errors
     /// Those of any call: [`Unavailable`](treehold_core::error::ErrorKind::Unavailable), [`PermissionDenied`](treehold_core::error::ErrorKind::PermissionDenied).
     pub async fn connect(&self) -> Result<Capabilities> {
-        self.far.ask_capabilities().await
+        self.whole.ask_capabilities().await
     }
 
-    /// Returns the server's name in messages: scheme, host and port.
+    /// Returns the server's name in messages: scheme, host and port, or the name of the peer.
     pub fn peer(&self) -> &str {
-        self.far.peer()
+        self.whole.client().name()
     }
 
     /// Returns the directory of the remote tree that this backend shows.
@@ -218,14 +254,14 @@ impl RemoteBackend {
     }
 
     fn asked(&self) -> &dyn Backend {
-        self.far.ask_capabilities_beside();
+        self.whole.ask_capabilities_beside();
         &*self.tree
     }
 
     /// Follows the changes in the tree, whoever makes them. The stream never ends: a lost connection is reported,
     /// reestablished, and resumed after the last event.
     pub fn changes(&self) -> BoxStream<'static, treehold_tree::backend::TreeNews> {
-        events::follow(self.far.clone(), self.base.clone())
+        events::follow(self.whole.client(), self.base.clone())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Combines several answers into one result, for limits beyond one answer and for guards that are applied here.
 
-use super::client::Far;
+use super::question::RemoteTree;
 use treehold_core::error::Result;
 use treehold_core::ops::{
     Corpus, Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepOutput, GrepResult, Listing, LsOptions, PathGuard,
@@ -17,13 +17,13 @@ const GUARDED_PAGE_MIN: usize = 256;
 const PAGES_MAX: usize = 10_000;
 
 /// Lists a directory, with as many answers as the limit takes.
-pub(super) async fn ls(far: &Far, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
+pub(super) async fn ls(tree: &RemoteTree, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
     let mut asked = options.clone();
     let mut listing = Listing::default();
     loop {
         let left = options.limit - listing.entries.len();
         asked.limit = left.clamp(1, LIMIT_MAX);
-        let Listing { entries, truncated, failures, .. } = far.ls_page(path, &asked).await?;
+        let Listing { entries, truncated, failures, .. } = tree.ls_page(path, &asked).await?;
         listing.failures.extend(failures);
         if left == 0 {
             listing.truncated = (!entries.is_empty() || truncated.is_some()).then(|| {
@@ -46,14 +46,14 @@ pub(super) async fn ls(far: &Far, path: &VfsPath, options: &LsOptions) -> Result
 }
 
 /// Finds paths, dropping those that the guard refuses.
-pub(super) async fn glob(far: &Far, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
+pub(super) async fn glob(tree: &RemoteTree, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
     let admits = Admits::new(path, options.scope.guard.as_ref());
     let mut asked = options.clone();
     let mut result = GlobResult::default();
     for _ in 0..PAGES_MAX {
         let left = options.limit - result.entries.len();
         asked.limit = page_size(left, &admits);
-        let page = far.glob_page(path, &asked).await?;
+        let page = tree.glob_page(path, &asked).await?;
         result.failures.extend(page.failures.into_iter().filter(|failure| admits.failure(failure)));
         let mut seen = page.entries.into_iter().filter(|entry| admits.path(&entry.path, entry.is_directory()));
         result.entries.extend(seen.by_ref().take(left));
@@ -74,7 +74,7 @@ pub(super) async fn glob(far: &Far, path: &VfsPath, options: &GlobOptions) -> Re
 }
 
 /// Finds lines, dropping files that the guard refuses.
-pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
+pub(super) async fn grep(tree: &RemoteTree, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
     let admits = Admits::new(path, options.scope.guard.as_ref());
     let mut asked = options.clone();
     let mut result = GrepResult::default();
@@ -86,7 +86,7 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
             // Only whether more matches exist is left to find out.
             (asked.matches_max, asked.before, asked.after) = (page_size(0, &admits), 0, 0);
         }
-        let page = far.grep_page(path, &asked).await?;
+        let page = tree.grep_page(path, &asked).await?;
         for failure in page.failures.iter().filter(|failure| admits.failure(failure)) {
             result.push_failure(failure.clone());
         }
@@ -131,13 +131,13 @@ pub(super) async fn grep(far: &Far, path: &VfsPath, options: &GrepOptions) -> Re
 }
 
 /// Searches files, dropping those that the guard refuses. Ranks are then relative to the remaining files.
-pub(super) async fn search(far: &Far, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+pub(super) async fn search(tree: &RemoteTree, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
     let admits = Admits::new(path, options.scope.guard.as_ref());
     let mut asked = options.clone();
     if !admits.leaves_out() {
         // Servers reject a search with limit 0.
         asked.limit = options.limit.clamp(1, LIMIT_MAX);
-        let mut result = far.search_page(path, &asked).await?;
+        let mut result = tree.search_page(path, &asked).await?;
         if options.limit == 0 && options.end_of_known() == 0 {
             let is_cut = !result.hits.is_empty() || result.truncated.is_some();
             result.hits.clear();
@@ -153,7 +153,7 @@ pub(super) async fn search(far: &Far, path: &VfsPath, options: &SearchOptions) -
     loop {
         let found = result.as_ref().map_or(0, |result| result.hits.len());
         asked.limit = (options.end().saturating_sub(found)).saturating_add(1).clamp(GUARDED_PAGE_MIN, LIMIT_MAX);
-        let mut page = far.search_page(path, &asked).await?;
+        let mut page = tree.search_page(path, &asked).await?;
         let came = page.hits.len();
         page.hits.retain(|hit| admits.path(&hit.path, false));
         page.failures.retain(|failure| admits.failure(failure));

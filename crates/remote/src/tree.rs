@@ -1,171 +1,31 @@
-//! The tree operations, each one request with a validated answer.
+//! The operations of a server's tree as a backend.
 
-use super::check::Check;
-use super::client::{Answer, Ask, Far};
+use super::question::RemoteTree;
 use super::{no_answer, page};
 use async_trait::async_trait;
-use jiff::Timestamp;
-use reqwest::Method;
-use reqwest::header::{ETAG, HeaderMap};
-use serde::Serialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use std::collections::HashMap;
 use std::fmt;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions,
-    OpKind, ReadOptions, ReadRange, Review, SearchOptions, SearchResult, Sight, StatOptions, Version, Window,
+    OpKind, ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions,
 };
 use treehold_core::path::VfsPath;
-use treehold_core::wire::{
-    ApplyReply, ApplyRequest, GlobRequest, GrepRequest, LsRequest, MODIFIED_HEADER, ReadRequest, SIZE_HEADER, SearchRequest, StatRequest,
-    WINDOW_HEADER,
-};
 use treehold_tree::backend::Backend;
-use uuid::Uuid;
 
-impl Far {
-    /// Sends a request with a body.
-    async fn question<Q: Serialize + Sync, T: DeserializeOwned>(&self, name: &str, question: &Q) -> Result<(T, Answer)> {
-        let body = serde_json::to_vec(question).expect("requests always serialize");
-        let bytes_max = self.options.answer_bytes_max;
-        let ask = Ask { method: Method::POST, url: self.url([name]), body: Some(body.into()), key: None, bytes_max };
-        let answer = self.ask(&ask).await?;
-        Ok((self.json(&answer)?, answer))
-    }
-
-    /// Rejects an answer that parses only because all its fields are optional: the field that names the result must be
-    /// present.
-    fn check_field(&self, answer: &Answer, field: &str) -> Result<()> {
-        let fields: HashMap<String, IgnoredAny> = self.json(answer)?;
-        if fields.contains_key(field) { Ok(()) } else { Err(no_answer(self.peer(), "unexpected JSON")) }
-    }
-
-    fn check(&self) -> Check<'_> {
-        Check::new(self.peer())
-    }
-
-    pub(super) async fn ls_page(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        let (listing, answer): (Listing, _) = self.question("ls", &LsRequest::new(path, options)).await?;
-        self.check().listing(path, options, &listing)?;
-        if listing.entries.is_empty() {
-            self.check_field(&answer, "entries")?;
-        }
-        Ok(listing)
-    }
-
-    pub(super) async fn glob_page(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        let (result, answer): (GlobResult, _) = self.question("glob", &GlobRequest::new(path, options)).await?;
-        self.check().glob(path, options, &result)?;
-        if result.entries.is_empty() {
-            self.check_field(&answer, "entries")?;
-        }
-        Ok(result)
-    }
-
-    pub(super) async fn grep_page(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        let (result, answer): (GrepResult, _) = self.question("grep", &GrepRequest::new(path, options)).await?;
-        self.check().grep(path, options, &result)?;
-        if result.files.is_empty() {
-            self.check_field(&answer, "files")?;
-        }
-        Ok(result)
-    }
-
-    pub(super) async fn search_page(&self, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-        let (result, answer): (SearchResult, _) = self.question("search", &SearchRequest::new(path, options)).await?;
-        self.check().search(path, options, &result)?;
-        if result.hits.is_empty() {
-            self.check_field(&answer, "hits")?;
-        }
-        Ok(result)
-    }
-
-    async fn read_once(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
-        let mut url = self.url(["fs"].into_iter().chain(path.segments()));
-        let question = serde_json::to_value(ReadRequest::new(options)).expect("requests always serialize");
-        for (name, value) in question.as_object().into_iter().flatten() {
-            url.query_pairs_mut().append_pair(name, &value.to_string());
-        }
-        let bytes_max = match options.range {
-            ReadRange::Whole | ReadRange::Bytes { .. } => options.bytes_max,
-            // One line beyond the limit may still be returned.
-            ReadRange::Lines { .. } => options.bytes_max.max(self.options.answer_bytes_max),
-        };
-        let answer = self.ask(&Ask { method: Method::GET, url, body: None, key: None, bytes_max }).await?;
-        let headers = &answer.headers;
-        let lacks = |what| no_answer(self.peer(), format_args!("content without {what}"));
-        let mut read = FileRead::new(answer.body.clone(), version(headers).ok_or_else(|| lacks("its version"))?, None);
-        read.size_bytes = header(headers, SIZE_HEADER).ok_or_else(|| lacks("its size"))?;
-        read.modified_at = header::<Timestamp>(headers, MODIFIED_HEADER);
-        if let ReadRange::Lines { .. } = options.range {
-            read.window = Some(window(headers).ok_or_else(|| lacks("its window of lines"))?);
-        }
-        self.check().read(options, &read)?;
-        Ok(read)
-    }
-
-    async fn apply_once(&self, changes: &[Change], options: &ApplyOptions) -> Result<Vec<Changed>> {
-        let body = serde_json::to_vec(&ApplyRequest::new(changes, options)).expect("requests always serialize");
-        let ask = Ask {
-            method: Method::POST,
-            url: self.url(["apply"]),
-            body: Some(body.into()),
-            key: Some(Uuid::now_v7().to_string()),
-            bytes_max: self.options.answer_bytes_max,
-        };
-        let answer = self.ask(&ask).await?;
-        // The changes were applied, whatever the answer says.
-        let reply: ApplyReply = self.json(&answer).map_err(Error::with_unknown_effect)?;
-        self.check().changed(changes, &reply.changed).map_err(Error::with_unknown_effect)?;
-        Ok(reply.changed)
-    }
-
-    /// Adds the path and operation to an error without them.
-    fn about(&self, error: Error, path: &VfsPath, operation: OpKind) -> Error {
-        let error = if error.path().is_none() { error.at(path) } else { error };
-        error.during(operation)
-    }
-}
-
-fn header<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Option<T> {
-    headers.get(name)?.to_str().ok()?.parse().ok()
-}
-
-/// Parses a strong tag: the version, possibly followed by the compression of the answer.
-fn version(headers: &HeaderMap) -> Option<Version> {
-    let tag = headers.get(ETAG)?.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?;
-    let tag = ["-gzip", "-br", "-zstd"].into_iter().find_map(|suffix| tag.strip_suffix(suffix)).unwrap_or(tag);
-    tag.parse().ok()
-}
-
-fn window(headers: &HeaderMap) -> Option<Window> {
-    let mut numbers = headers.get(WINDOW_HEADER)?.to_str().ok()?.split(',').map(|number| number.trim().parse().ok());
-    let (offset, lines, total_lines) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    let fits = usize::checked_add(offset, lines).is_some_and(|end| end <= total_lines);
-    (numbers.next().is_none() && fits).then_some(Window { offset, lines, total_lines })
-}
-
-impl fmt::Display for Far {
+impl fmt::Display for RemoteTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remote({})", self.peer())
     }
 }
 
 #[async_trait]
-impl Backend for Far {
+impl Backend for RemoteTree {
     fn capabilities(&self) -> Capabilities {
         self.declared()
     }
 
     async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {
-        let question = StatRequest::new(path, options);
-        let found = async {
-            let (entry, _): (Entry, _) = self.question("stat", &question).await?;
-            self.check().stat(path, &entry)?;
-            Ok(entry)
-        };
-        found.await.map_err(|error| self.about(error, path, OpKind::Stat))
+        self.stat_once(path, options).await.map_err(|error| self.about(error, path, OpKind::Stat))
     }
 
     async fn read(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {

@@ -4,7 +4,7 @@
 //! the connection's buffers (HTTP/1). The time between two polls counts against the client's minimum pace. Time in which the server itself
 //! has nothing to send does not count.
 
-use super::connection::{ConnectionLimits, Connections, Running, is_health};
+use super::connection::{Connected, ConnectionLimits, Connections, Running, is_health};
 use super::large::LargeAnswer;
 use super::problem;
 use axum::body::{Body, Bytes};
@@ -29,10 +29,12 @@ const PART_BYTES: usize = 16 << 10;
 pub(super) async fn attended(
     State(connections): State<Arc<Connections>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let Some(running) = connections.begin(&peer) else { return next.run(request).await };
+    let running = Arc::new(running);
+    request.extensions_mut().insert(Connected::new(&running));
     let is_crowded = running.is_crowded();
     let mut response = if is_crowded && !is_health(request.uri().path()) {
         let message = "too many connections are open; try again in a second";
@@ -53,7 +55,7 @@ struct Answer {
     /// The unsent rest of a chunk larger than [`PART_BYTES`].
     rest: Bytes,
     pace: Pace,
-    running: Running,
+    running: Arc<Running>,
     /// The slot of a large answer, held until the body is dropped.
     _large: Option<LargeAnswer>,
 }

@@ -48,7 +48,13 @@ pub(super) struct Caller {
     pub(super) credential: Option<String>,
     pub(super) door: Arc<Door>,
     doorkeeper: Arc<Doorkeeper>,
+    /// Set if the request came through a connection that this server dialled.
+    dialled: Option<Dialled>,
 }
+
+/// A request extension: the request came through a connection that this server dialled. Holds what it may do without a token.
+#[derive(Debug, Clone)]
+pub(super) struct Dialled(pub(super) Option<Arc<Rights>>);
 
 /// The routes whose requests may name another tenant and user.
 const SESSION_ROUTES: [&str; 3] = ["/v1/sessions", "/v1/user-memo/", "/v1/inspector/"];
@@ -59,6 +65,9 @@ const STATE_ROUTES: [&str; 3] = ["/v1/state", "/v1/turns:", "/v1/admin/"];
 /// The routes whose requests may send a token in a header of their own, as clients of the protocol do that they serve. A token in
 /// `Authorization` takes precedence.
 const TOKEN_HEADERS: [(&str, &str); 2] = [("/api/v1/dp/", "x-builder-internal-token"), ("/v1/admin/", "x-agentscope-admin-token")];
+
+/// The route at which machines connect, the only one that a token to connect allows.
+pub(super) const CONNECT_ROUTE: &str = "/v1/connect";
 
 /// Whose sessions a request is about.
 pub(super) struct SessionOwner {
@@ -168,9 +177,29 @@ impl Caller {
         }
     }
 
+    /// Returns the name under which the caller connects a machine: that of the token. The secret that the server was started with allows
+    /// any name, as does a server that requires no token.
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for another name than that of the token, and for any other token;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the caller must name the machine and does not.
+    pub(super) fn connects_as(&self, named: Option<&str>) -> Result<String> {
+        let denied = |message: String| Err(Error::new(ErrorKind::PermissionDenied, message));
+        match (&self.rights.connect_as, named) {
+            (Some(own), None) => Ok(own.clone()),
+            (Some(own), Some(named)) if own == named => Ok(own.clone()),
+            (Some(own), Some(_)) => denied(format!("this token connects a machine as `{own}`; leave the name out, or use another token")),
+            (None, named) if self.credential.as_deref().is_none_or(|credential| credential == OPERATOR) && self.dialled.is_none() => {
+                let unnamed = || Error::invalid_argument("the name of the machine is missing; add `?name=NAME` (`--dial-as NAME`)");
+                named.map(str::to_owned).ok_or_else(unnamed)
+            }
+            (None, _) => denied("this token does not connect machines; make one with `treehold token create --connect-as NAME`".to_owned()),
+        }
+    }
+
     /// Returns whether the headers still authenticate the same caller with the same rights.
     pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
-        let who = self.doorkeeper.who(headers, Asks::Again).await?;
+        let who = self.doorkeeper.who(headers, self.dialled.as_ref(), Asks::Again).await?;
         Ok(who.is_some_and(|who| {
             let is_same = who.scope.tenant == self.scope.tenant && who.scope.user == self.scope.user;
             is_same && who.rights == self.rights && who.credential == self.credential
@@ -194,20 +223,32 @@ enum Asks {
 /// The credential of a caller who sends the secret that the server was started with. No token has this id.
 const OPERATOR: &str = "operator";
 
+/// The credential of a server that this one dialled, if its requests need no token. No token has this id.
+const DIALLED: &str = "dialled";
+
 impl Doorkeeper {
     pub(super) fn new(scope: Scope, token: Option<Token>, book: Option<TokenBook>, doors: Doors, open: bool) -> Self {
         Self { scope, token, book, doors, open }
     }
 
     /// Returns the caller that the headers authenticate, or `None` if they lack a valid token.
-    async fn who(&self, headers: &HeaderMap, asks: Asks) -> Result<Option<Known>> {
+    ///
+    /// A request through a connection that this server dialled is never admitted just because the server requires no token.
+    async fn who(&self, headers: &HeaderMap, dialled: Option<&Dialled>, asks: Asks) -> Result<Option<Known>> {
         let admin = |credential: Option<&str>| {
             let credential = credential.map(str::to_owned);
             let rights = Rights::new(Access::Admin).with_acts_for(ActsFor::All);
             Known { scope: self.scope.clone(), rights, credential }
         };
         let Some(given) = headers.get(header::AUTHORIZATION) else {
-            return Ok(self.open.then(|| admin(None)));
+            return Ok(match dialled {
+                None => self.open.then(|| admin(None)),
+                Some(Dialled(rights)) => rights.as_deref().map(|rights| Known {
+                    scope: self.scope.clone(),
+                    rights: rights.clone(),
+                    credential: Some(DIALLED.to_owned()),
+                }),
+            });
         };
         let Some((scheme, given)) = given.as_bytes().split_at_checked("Bearer ".len()) else { return Ok(None) };
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
@@ -230,7 +271,13 @@ impl Doorkeeper {
     }
 
     /// Returns the caller, and whether the path or a header names the thread; if so, the request is restricted to that thread.
-    fn caller(self: &Arc<Self>, who: Known, in_path: Option<&str>, headers: &HeaderMap) -> Result<(Caller, bool)> {
+    fn caller(
+        self: &Arc<Self>,
+        who: Known,
+        in_path: Option<&str>,
+        headers: &HeaderMap,
+        dialled: Option<Dialled>,
+    ) -> Result<(Caller, bool)> {
         let in_header = decoded(headers, THREAD_HEADER)?;
         let thread = match (in_path, in_header) {
             (Some(path), Some(header)) if path != header => {
@@ -250,12 +297,17 @@ impl Doorkeeper {
         scope.validate()?;
         rights.need_thread(scope.thread.as_deref().unwrap_or_default())?;
         let door = self.doors.of(&rights)?;
-        Ok((Caller { scope, rights, credential, door, doorkeeper: self.clone() }, fixed))
+        Ok((Caller { scope, rights, credential, door, doorkeeper: self.clone(), dialled }, fixed))
     }
 
-    async fn admit(self: &Arc<Self>, in_path: Option<&str>, headers: &HeaderMap) -> Result<Option<(Caller, bool)>> {
-        match self.who(headers, Asks::First).await? {
-            Some(who) => self.caller(who, in_path, headers).map(Some),
+    async fn admit(
+        self: &Arc<Self>,
+        in_path: Option<&str>,
+        headers: &HeaderMap,
+        dialled: Option<Dialled>,
+    ) -> Result<Option<(Caller, bool)>> {
+        match self.who(headers, dialled.as_ref(), Asks::First).await? {
+            Some(who) => self.caller(who, in_path, headers, dialled).map(Some),
             None => Ok(None),
         }
     }
@@ -343,8 +395,14 @@ pub(super) async fn admit(
         return problem::response(&error);
     }
     let in_path = params.iter().find_map(|(name, value)| (name == "thread").then_some(value));
-    match doorkeeper.admit(in_path, request.headers()).await {
+    let dialled = request.extensions().get::<Dialled>().cloned();
+    match doorkeeper.admit(in_path, request.headers(), dialled).await {
         Ok(Some((caller, fixed))) => {
+            if route != CONNECT_ROUTE
+                && let Err(error) = caller.rights.need_more_than_connecting()
+            {
+                return problem::response(&error);
+            }
             let mut mcp = McpCaller::new(caller.scope.clone()).with_threads(caller.rights.threads.clone());
             if fixed || caller.rights.threads.len() == 1 {
                 mcp = mcp.with_thread_fixed();
@@ -387,7 +445,7 @@ mod tests {
     #[tokio::test]
     async fn token_is_required_if_server_has_one() {
         let open = doorkeeper(Scope::new(), None, None);
-        assert!(open.who(&HeaderMap::new(), Asks::First).await.expect("no store").is_some());
+        assert!(open.who(&HeaderMap::new(), None, Asks::First).await.expect("no store").is_some());
         let closed = doorkeeper(Scope::new(), Token::new("0123456789abcdef").ok(), None);
         for (value, admitted) in [
             ("Bearer 0123456789abcdef", true),
@@ -397,11 +455,15 @@ mod tests {
             ("0123456789abcdef", false),
             ("", false),
         ] {
-            assert_eq!(closed.who(&headers("authorization", value), Asks::First).await.expect("no store").is_some(), admitted, "{value}");
+            assert_eq!(
+                closed.who(&headers("authorization", value), None, Asks::First).await.expect("no store").is_some(),
+                admitted,
+                "{value}"
+            );
         }
-        assert!(closed.who(&HeaderMap::new(), Asks::First).await.expect("no store").is_none());
+        assert!(closed.who(&HeaderMap::new(), None, Asks::First).await.expect("no store").is_none());
         assert!(
-            open.who(&headers("authorization", "Bearer wrong"), Asks::First).await.expect("no store").is_none(),
+            open.who(&headers("authorization", "Bearer wrong"), None, Asks::First).await.expect("no store").is_none(),
             "a wrong token identifies no caller"
         );
     }
@@ -414,18 +476,18 @@ mod tests {
         let doorkeeper = Arc::new(doorkeeper(Scope::new().with_tenant("own").with_user("bob").with_thread("default"), None, Some(book)));
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, format!("Bearer {text}").parse().expect("visible"));
-        let (caller, _) = doorkeeper.admit(None, &headers).await.expect("the caller is admitted").expect("known");
+        let (caller, _) = doorkeeper.admit(None, &headers, None).await.expect("the caller is admitted").expect("known");
         assert_eq!(caller.scope, Scope::new().with_tenant("acme").with_user("ada").with_thread("monday"));
-        let other = doorkeeper.admit(Some("tuesday"), &headers).await.err().expect("another thread");
+        let other = doorkeeper.admit(Some("tuesday"), &headers, None).await.err().expect("another thread");
         assert_eq!(other.kind(), ErrorKind::PermissionDenied);
-        assert!(doorkeeper.admit(None, &HeaderMap::new()).await.expect("read").is_none());
+        assert!(doorkeeper.admit(None, &HeaderMap::new(), None).await.expect("read").is_none());
     }
 
     #[tokio::test]
     async fn thread_in_path_or_header_is_the_only_one() {
         let doorkeeper = Arc::new(doorkeeper(Scope::new().with_user("ada").with_thread("own"), None, None));
         let admitted = async |path: Option<&str>, headers: HeaderMap| {
-            let (caller, fixed) = doorkeeper.admit(path, &headers).await?.expect("open to all");
+            let (caller, fixed) = doorkeeper.admit(path, &headers, None).await?.expect("open to all");
             Ok::<_, Error>((caller.scope.thread.unwrap_or_default(), fixed, caller.scope.user.unwrap_or_default()))
         };
         assert_eq!(admitted(None, HeaderMap::new()).await.expect("no thread"), ("own".to_owned(), false, "ada".to_owned()));

@@ -286,6 +286,21 @@ impl Drop for Running {
     }
 }
 
+/// A request extension: the running request, for what goes on with its connection after the response.
+#[derive(Debug, Clone)]
+pub(super) struct Connected(Weak<Running>);
+
+impl Connected {
+    pub(super) fn new(running: &Arc<Running>) -> Self {
+        Self(Arc::downgrade(running))
+    }
+
+    /// Returns the running request, unless its client is gone. While it is held, the connection does not count as idle.
+    pub(super) fn running(&self) -> Option<Arc<Running>> {
+        self.0.upgrade()
+    }
+}
+
 /// An acceptor that gives each connection its slot before the inner acceptor runs.
 #[derive(Debug, Clone)]
 pub(super) struct Guard<A> {

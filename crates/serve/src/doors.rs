@@ -47,9 +47,9 @@ impl Doors {
         Self { workspace, options, limits, made: Mutex::default() }
     }
 
-    /// Returns the door for some rights. It ignores their threads and whom they act for, which each request checks on its own.
+    /// Returns the door for some rights. It ignores their threads, whom they act for and whether they connect, which each request checks on its own.
     pub(super) fn of(&self, rights: &Rights) -> Result<Arc<Door>> {
-        let key = Rights { threads: Vec::new(), acts_for: ActsFor::Own, ..rights.clone() };
+        let key = Rights { threads: Vec::new(), acts_for: ActsFor::Own, connect_as: None, ..rights.clone() };
         let mut made = self.made.lock();
         if let Some(door) = made.get(&key) {
             return Ok(door.clone());

@@ -23,8 +23,10 @@ mod metrics;
 mod observed;
 mod problem;
 mod rights;
+mod served_traces;
 mod tls;
 mod token;
+mod tunnels;
 
 use api::{Api, ApiLimits};
 use axum::middleware;
@@ -36,9 +38,11 @@ use hyper_util::rt::TokioTimer;
 use large::LargeAnswers;
 use metrics::Metrics;
 use observed::Observed;
+use served_traces::ServedTraces;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use treehold_agent::session::ThreadDurability;
 use treehold_agent::workspace::Workspace;
 use treehold_agent_state::{AgentStates, AgentStatesSweeper, SessionCompactor};
@@ -46,20 +50,24 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_core::work::Owner;
 use treehold_mcp::{Consents, HttpLimits, McpOptions};
+use treehold_remote::Tunnels;
 use treehold_sessions::{Sessions, SessionsSweeper};
 use treehold_store::{MemoryStore, Namespace, Store};
+use treehold_traces::{OrganizationTraces, Runs, TraceRunner, Traces, TracesSweeper};
 use treehold_tree::layer::Layered;
+use tunnels::{Dialling, ServedTunnels};
 
 pub use connection::ConnectionLimits;
 pub use rights::{Access, ActsFor, Rights};
 pub use tls::TlsFiles;
 pub use token::{TOKENS_NAMESPACE, Token, TokenBook, TokenRecord};
 pub use treehold_core::wire::THREAD_HEADER;
+pub use tunnels::Dial;
 
 /// How long shutdown waits for running requests.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often rows of deleted and expired sessions, and of interrupted imports, are removed.
+/// How often rows of deleted and expired sessions, of deleted traces, and of interrupted imports, are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// How often an HTTP/2 peer is pinged, and how long its reply may take.
@@ -86,10 +94,20 @@ pub struct ServeOptions {
     pub sessions: Option<Sessions>,
     /// The states of agents. Defaults to those of `store`.
     pub states: Option<AgentStates>,
+    /// The traces of agents, those of other places included if it reaches any. Defaults to those of `store`.
+    pub traces: Option<OrganizationTraces>,
+    /// What runs agents on traces; none by default, so that requests to run are refused.
+    pub trace_runs: Option<Runs>,
     /// What compacts a session for an operator; none by default, so that requests to compact are refused.
     pub compactor: Option<Arc<dyn SessionCompactor>>,
     /// The path prefix of the routes that the inspector of agent hosts expects; none by default. It is empty, or starts with `/`.
     pub host_routes: Option<String>,
+    /// The machines that connect to this server; none by default, so that they are refused.
+    pub tunnels: Option<Tunnels>,
+    /// The servers to dial, so that they can send requests here.
+    pub dials: Vec<Dial>,
+    /// Whether to listen on `address`. A server that does not is reached only by the servers that it dials. Default true.
+    pub listens: bool,
     /// The certificate to serve TLS with; none by default.
     pub tls: Option<TlsFiles>,
     /// Which hosts and origins may send requests, and how large request bodies may be.
@@ -123,8 +141,13 @@ impl ServeOptions {
             store: None,
             sessions: None,
             states: None,
+            traces: None,
+            trace_runs: None,
             compactor: None,
             host_routes: None,
+            tunnels: None,
+            dials: Vec::new(),
+            listens: true,
             tls: None,
             limits: HttpLimits::default(),
             upload_bytes_max: 64 << 20,
@@ -173,6 +196,34 @@ impl ServeOptions {
         self
     }
 
+    /// Sets the traces of agents, each user's own.
+    #[must_use]
+    pub fn with_traces(self, traces: Traces) -> Self {
+        let members = self.scope.tenant.clone().unwrap_or_default();
+        self.with_organization_traces(OrganizationTraces::new(traces, members))
+    }
+
+    /// Sets the traces of agents, together with those of other places. Its members name those by qualified ids, and reach them with the
+    /// keys of this server; the registry of peers says which places there are.
+    #[must_use]
+    pub fn with_organization_traces(mut self, traces: OrganizationTraces) -> Self {
+        self.traces = Some(traces);
+        self
+    }
+
+    /// Runs agents on traces, with the default limits.
+    #[must_use]
+    pub fn with_trace_runner(self, runner: Arc<dyn TraceRunner>) -> Self {
+        self.with_trace_runs(Runs::new(runner))
+    }
+
+    /// Sets what runs agents on traces. The server stops the runs when it stops.
+    #[must_use]
+    pub fn with_trace_runs(mut self, runs: Runs) -> Self {
+        self.trace_runs = Some(runs);
+        self
+    }
+
     /// Sets what compacts a session for an operator.
     #[must_use]
     pub fn with_compactor(mut self, compactor: Arc<dyn SessionCompactor>) -> Self {
@@ -184,6 +235,27 @@ impl ServeOptions {
     #[must_use]
     pub fn with_host_routes(mut self, prefix: Option<String>) -> Self {
         self.host_routes = prefix;
+        self
+    }
+
+    /// Accepts machines that connect, and keeps their connections in a registry.
+    #[must_use]
+    pub fn with_tunnels(mut self, tunnels: Tunnels) -> Self {
+        self.tunnels = Some(tunnels);
+        self
+    }
+
+    /// Sets the servers to dial, so that they can send requests here.
+    #[must_use]
+    pub fn with_dials(mut self, dials: Vec<Dial>) -> Self {
+        self.dials = dials;
+        self
+    }
+
+    /// Sets whether to listen on the address.
+    #[must_use]
+    pub fn with_listens(mut self, listens: bool) -> Self {
+        self.listens = listens;
         self
     }
 
@@ -261,7 +333,7 @@ impl ServeOptions {
 /// A server that is listening; [`run`](Self::run) answers requests.
 #[derive(Debug)]
 pub struct HttpServer {
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     workspace: Workspace,
     mcp: McpOptions,
     options: ServeOptions,
@@ -272,16 +344,22 @@ impl HttpServer {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an address that other hosts can reach, without a token, for a prefix of host
-    /// routes that is no path or is taken, and for threads that are saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share; [`Unavailable`](ErrorKind::Unavailable) if
-    /// listening on the address fails.
+    /// routes that is no path or is taken, for a server to dial whose requests would need no token, for options that neither listen nor
+    /// dial, and for threads that are saved only at the end ([`ThreadDurability::Exit`]) in a store that other processes share;
+    /// [`Unavailable`](ErrorKind::Unavailable) if listening on the address fails.
     pub async fn bind(workspace: Workspace, mcp: McpOptions, options: ServeOptions) -> Result<Self> {
         let address = options.address;
-        if options.token.is_none() && !options.tokens && !address.ip().is_loopback() {
+        if options.listens && options.token.is_none() && !options.tokens && !address.ip().is_loopback() {
             let message = format!("{address} is reachable from other machines, and no token is set; set one, or listen on 127.0.0.1");
             return Err(Error::invalid_argument(message));
         }
         if let Some(prefix) = &options.host_routes {
             check_prefix(prefix)?;
+        }
+        let requires_token = options.token.is_some() || options.tokens;
+        options.dials.iter().try_for_each(|dial| dial.check(requires_token))?;
+        if !options.listens && options.dials.is_empty() {
+            return Err(Error::invalid_argument("a server that does not listen is reached by nobody; name a server to dial"));
         }
         let is_shared = options.store.as_ref().is_some_and(|store| store.capabilities().shared);
         if is_shared && workspace.checkpointer().is_some() && workspace.durability() == ThreadDurability::Exit {
@@ -291,17 +369,19 @@ impl HttpServer {
         }
         let failed =
             |error: std::io::Error| Error::new(ErrorKind::Unavailable, format!("cannot listen on {address}: {error}")).with_source(error);
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = options.listens.then(|| TcpListener::bind(address)).transpose().map_err(failed)?;
+        listener.iter().try_for_each(|listener| listener.set_nonblocking(true)).map_err(failed)?;
         Ok(Self { listener, workspace, mcp, options })
     }
 
     /// Returns the address that the server listens on.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) if the system does not report it.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the system does not report it, [`Unsupported`](ErrorKind::Unsupported) for a server that
+    /// does not listen.
     pub fn address(&self) -> Result<SocketAddr> {
-        self.listener
+        let listener = self.listener.as_ref().ok_or_else(|| Error::unsupported("this server does not listen, so it has no address"))?;
+        listener
             .local_addr()
             .map_err(|error| Error::new(ErrorKind::Unavailable, format!("the listening address is unknown: {error}")).with_source(error))
     }
@@ -313,12 +393,15 @@ impl HttpServer {
     /// [`Unavailable`](ErrorKind::Unavailable) if the listener fails, [`InvalidArgument`](ErrorKind::InvalidArgument) for an unusable
     /// certificate, and errors of saving threads.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        let port = self.address()?.port();
+        let address = self.listener.is_some().then(|| self.address()).transpose()?;
         let Self { listener, workspace, mcp, mut options } = self;
         let tls = options.tls.as_ref().map(TlsFiles::config).transpose()?;
         // Pages that this server serves are same-origin under any of its names.
         let scheme = if tls.is_some() { "https" } else { "http" };
-        options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{scheme}://{host}:{port}")));
+        if let Some(address) = address {
+            let port = address.port();
+            options.limits.origins.extend(["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{scheme}://{host}:{port}")));
+        }
         let limits = ApiLimits {
             body_bytes_max: options.limits.body_bytes_max,
             upload_bytes_max: options.upload_bytes_max,
@@ -357,30 +440,47 @@ impl HttpServer {
         let sweeper = SessionsSweeper::start(sessions.clone(), SWEEP_EVERY);
         let states = options.states.clone().unwrap_or_else(|| AgentStates::new(store.clone()));
         let states_sweeper = AgentStatesSweeper::start(states.clone(), SWEEP_EVERY);
-        let api = Arc::new(Api::new(workspace, store, sessions, states, options.compactor.clone(), limits, metrics, large));
+        let traces = options.traces.clone();
+        let traces = traces.unwrap_or_else(|| OrganizationTraces::new(Traces::new(store.clone()), ""));
+        let traces_sweeper = TracesSweeper::start(traces.local().clone(), SWEEP_EVERY);
+        let traces = ServedTraces::new(traces, options.trace_runs.clone());
+        let tunnels = ServedTunnels::new(options.tunnels.clone());
+        let api =
+            Arc::new(Api::new(workspace, store, sessions, states, traces, tunnels, options.compactor.clone(), limits, metrics, large));
         let head_timeout = options.connections.head_timeout;
         let connections = Connections::new(options.connections);
         let attend = middleware::from_fn_with_state(connections.clone(), answer::attended);
         let router = api::router(api.clone(), doorkeeper.clone()).layer(attend);
 
+        let dialling = Dialling { router: router.clone(), stop_timeout: STOP_TIMEOUT, open: api.metrics().dialled() };
+        let mut dials = JoinSet::new();
+        for dial in options.dials {
+            dials.spawn(dialling.clone().keep(dial, api.stopping()));
+        }
+
         let handle: Handle<SocketAddr> = Handle::new();
-        let (stopping, ending) = (handle.clone(), doorkeeper.clone());
+        let (stopping, ending, ended) = (handle.clone(), doorkeeper.clone(), api.clone());
         let stopper = tokio::spawn(async move {
             stop.await;
             ending.doors().end_streams();
-            api.end_streams();
+            ended.end_streams();
             stopping.graceful_shutdown(Some(STOP_TIMEOUT));
         });
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
         let failed = |error: std::io::Error| Error::new(ErrorKind::Unavailable, format!("the server stopped: {error}")).with_source(error);
-        let served = match tls {
-            Some(tls) => {
+        let mut stopping = api.stopping();
+        let served = match (listener, tls) {
+            (None, _) => {
+                let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+                Ok(())
+            }
+            (Some(listener), Some(tls)) => {
                 let server = axum_server::from_tcp_rustls(listener, tls).map_err(failed)?.handle(handle);
                 let mut server = server.map(|acceptor| Guard::new(acceptor.handshake_timeout(head_timeout), connections));
                 bound(server.http_builder(), head_timeout);
                 server.serve(service).await
             }
-            None => {
+            (Some(listener), None) => {
                 let server = axum_server::from_tcp(listener).map_err(failed)?.handle(handle);
                 let mut server = server.map(|acceptor| Guard::new(acceptor, connections));
                 bound(server.http_builder(), head_timeout);
@@ -388,7 +488,12 @@ impl HttpServer {
             }
         };
         stopper.abort();
-        drop((sweeper, states_sweeper));
+        // Connections that changed their protocol are no longer among those of the server.
+        api.end_streams();
+        tokio::join!(api.streams_ended(STOP_TIMEOUT), api.stop_runs(STOP_TIMEOUT), api.tunnels().ended(STOP_TIMEOUT));
+        // Each gives its running requests as long as the server gives others.
+        while dials.join_next().await.is_some() {}
+        drop((sweeper, states_sweeper, traces_sweeper));
         doorkeeper.doors().close().await.and(served.map_err(failed))
     }
 }

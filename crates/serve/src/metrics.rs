@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use treehold_agent::workspace::Workspace;
 use treehold_core::ops::OpKind;
+use treehold_remote::TunnelCounts;
 
 /// The histogram buckets for requests, in seconds, as the conventions recommend.
 const REQUEST_SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
@@ -60,6 +61,11 @@ pub(super) struct Metrics {
     threads: Gauge,
     audit_lost: Gauge,
     events_lost: Gauge,
+    tunnels: Gauge,
+    tunnels_opened: Gauge,
+    tunnels_refused: Gauge,
+    tunnel_requests: Gauge,
+    dialled: Gauge,
 }
 
 impl Metrics {
@@ -76,6 +82,11 @@ impl Metrics {
             threads: Gauge::default(),
             audit_lost: Gauge::default(),
             events_lost: Gauge::default(),
+            tunnels: Gauge::default(),
+            tunnels_opened: Gauge::default(),
+            tunnels_refused: Gauge::default(),
+            tunnel_requests: Gauge::default(),
+            dialled: Gauge::default(),
         };
         metrics.registered()
     }
@@ -92,7 +103,17 @@ impl Metrics {
         registry.register("vfs_threads", "Threads that are currently open", self.threads.clone());
         registry.register("vfs_audit_rows_lost", "Audit rows that could not be saved", self.audit_lost.clone());
         registry.register("vfs_events_lost", "Changes whose events could not be saved", self.events_lost.clone());
+        registry.register("vfs_tunnels", "Machines that are connected to this server", self.tunnels.clone());
+        registry.register("vfs_tunnels_opened", "Connections of machines that were opened", self.tunnels_opened.clone());
+        registry.register("vfs_tunnels_refused", "Connections of machines that were refused", self.tunnels_refused.clone());
+        registry.register("vfs_tunnel_requests", "Requests sent to machines that are connected", self.tunnel_requests.clone());
+        registry.register("vfs_dialled", "Servers that this one dialled and that are connected", self.dialled.clone());
         self
+    }
+
+    /// Returns the gauge of connections to other servers.
+    pub(super) fn dialled(&self) -> Gauge {
+        self.dialled.clone()
     }
 
     pub(super) fn refuse(&self) {
@@ -119,8 +140,14 @@ impl Metrics {
         }
     }
 
-    /// Returns all metrics, those of the workspace as they are now.
-    pub(super) fn show(&self, workspace: &Workspace) -> Response {
+    /// Returns all metrics, those of the workspace and of the tunnels as they are now.
+    pub(super) fn show(&self, workspace: &Workspace, tunnels: TunnelCounts) -> Response {
+        self.tunnels.set(i64::try_from(tunnels.open).unwrap_or(i64::MAX));
+        for (gauge, count) in
+            [(&self.tunnels_opened, tunnels.opened), (&self.tunnels_refused, tunnels.refused), (&self.tunnel_requests, tunnels.requests)]
+        {
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         self.threads.set(i64::try_from(workspace.open_threads()).unwrap_or(i64::MAX));
         self.audit_lost.set(i64::try_from(workspace.audit_log().map_or(0, |log| log.lost())).unwrap_or(i64::MAX));
         self.events_lost.set(i64::try_from(workspace.feed().map_or(0, |feed| feed.lost())).unwrap_or(i64::MAX));

@@ -49,6 +49,12 @@ impl Failed {
         self
     }
 
+    /// Changes the error.
+    pub(super) fn map(mut self, change: impl FnOnce(Error) -> Error) -> Self {
+        self.error = change(self.error);
+        self
+    }
+
     pub(super) fn into_response(self) -> Response {
         match (self.fault, self.status) {
             (Some(fault), _) => {

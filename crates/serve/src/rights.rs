@@ -99,18 +99,28 @@ pub struct Rights {
     /// Whose sessions the caller may use. Files, threads and items are always those of the caller's own user.
     #[serde(default, skip_serializing_if = "ActsFor::is_own")]
     pub acts_for: ActsFor,
+    /// The name under which the holder may connect a machine that cannot be called. A token with this right allows nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connect_as: Option<String>,
 }
 
 impl Rights {
     /// Allows an access level everywhere, for the caller's own user.
     pub fn new(access: Access) -> Self {
-        Self { access, paths: Vec::new(), threads: Vec::new(), acts_for: ActsFor::Own }
+        Self { access, paths: Vec::new(), threads: Vec::new(), acts_for: ActsFor::Own, connect_as: None }
     }
 
     /// Sets whose sessions the caller may use.
     #[must_use]
     pub fn with_acts_for(mut self, acts_for: ActsFor) -> Self {
         self.acts_for = acts_for;
+        self
+    }
+
+    /// Allows connecting a machine under a name, and nothing else.
+    #[must_use]
+    pub fn with_connect_as(mut self, name: Option<String>) -> Self {
+        self.connect_as = name;
         self
     }
 
@@ -130,7 +140,7 @@ impl Rights {
 
     /// Returns whether the rights are unrestricted.
     pub fn is_whole(&self) -> bool {
-        self.access == Access::Admin && self.paths.is_empty() && self.threads.is_empty()
+        self.access == Access::Admin && self.paths.is_empty() && self.threads.is_empty() && self.connect_as.is_none()
     }
 
     /// Checks the access level.
@@ -170,6 +180,17 @@ impl Rights {
         }
         let message = "this token allows some threads, and sessions lie outside all threads; use another token";
         Err(Error::new(ErrorKind::PermissionDenied, message))
+    }
+
+    /// Checks that the rights allow anything but to connect a machine.
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for rights to connect.
+    pub(super) fn need_more_than_connecting(&self) -> Result<()> {
+        if self.connect_as.is_none() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::PermissionDenied, "this token only allows connecting a machine; use another token").without_effect())
     }
 
     /// Checks the right to use a thread.

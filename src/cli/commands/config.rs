@@ -72,7 +72,8 @@ impl Config {
 fn show(context: &mut Context) -> Result<Outcome, Failure> {
     let mut settings = context.config()?.settings();
     for Setting { keys, value, .. } in settings.iter_mut().filter(|setting| setting.key() == "url") {
-        let is_of_store = keys.first().is_some_and(|table| table == "stores");
+        let is_of_store =
+            keys.first().is_some_and(|table| table == "stores") || keys.starts_with(&["traces", "internal"].map(str::to_owned));
         let shown = |url| if is_of_store { context.registry.shown_url(url) } else { crate::config::without_password(url) };
         if let Some(url) = value.as_str().map(shown) {
             *value = url.into();

@@ -38,6 +38,7 @@ pub(crate) mod timeline;
 #[cfg(feature = "serve")]
 pub(crate) mod token;
 pub(crate) mod tools;
+pub(crate) mod trace;
 pub(crate) mod tree;
 pub(crate) mod write;
 
@@ -78,6 +79,7 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Thread(thread) => thread.run(context).await,
         Command::Session(session) => session.run(context).await,
         Command::State(state) => state.run(context).await,
+        Command::Trace(trace) => trace.run(context).await,
         Command::Overlay(overlay) => overlay.run(context).await,
         Command::Memory(memory) => memory.run(context).await,
         Command::Store(store) => store.run(context).await,

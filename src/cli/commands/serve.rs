@@ -5,8 +5,8 @@ use crate::cli::context::{Context, unread};
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::{args, log, open_files, signal};
 use crate::mcp::{HttpLimits, McpOptions, McpServer};
-use crate::serve::{ConnectionLimits, HttpServer, ServeOptions, TlsFiles, Token};
-use crate::{Error, ErrorKind, Workspace};
+use crate::serve::{Access, ConnectionLimits, Dial, HttpServer, Rights, ServeOptions, TlsFiles, Token};
+use crate::{Error, ErrorKind, RemoteOptions, Workspace};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,9 +24,10 @@ use std::time::Duration;
   treehold serve --listen localhost:8080
   curl http://127.0.0.1:7777/v1/fs/memories/notes.md
   treehold serve --tokens --listen 0.0.0.0:7777 --allow-host files.example.com
-  treehold serve --listen 0.0.0.0:7777 --token-file token --allow-host files.example.com")]
+  treehold serve --listen 0.0.0.0:7777 --token-file token --allow-host files.example.com
+  treehold serve --dial https://files.example.com --dial-token-file token --dial-access write")]
 pub(crate) struct Serve {
-    /// Address or host name and port to listen on; port 0 picks a free one
+    /// Address or host name and port to listen on; port 0 picks a free one, and `none` with --dial listens nowhere
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7777")]
     listen: String,
     /// File with the token that requests must send as `Authorization: Bearer`
@@ -53,7 +54,43 @@ pub(crate) struct Serve {
     #[command(flatten)]
     offered: Offered,
     #[command(flatten)]
+    dials: Dials,
+    #[command(flatten)]
     connections: Connections,
+}
+
+/// Servers to dial, besides those of `[serve.dial]`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Reverse connections (also: `[serve.dial]` of the configuration)")]
+struct Dials {
+    /// Server to connect to, which then sends requests here, for a machine that cannot be called (repeatable)
+    #[arg(id = "dial", long = "dial", value_name = "URL")]
+    urls: Vec<String>,
+    /// File with the token for those servers, made by `treehold token create --connect-as`
+    #[arg(long, value_name = "FILE", requires = "dial")]
+    dial_token_file: Option<PathBuf>,
+    /// Name to connect as [default: that of the token]
+    #[arg(long, value_name = "NAME", requires = "dial")]
+    dial_as: Option<String>,
+    /// What those servers may do here without a token of this server: read, write or admin [default: nothing]
+    #[arg(long, value_name = "ACCESS", requires = "dial", value_parser = super::token::access)]
+    dial_access: Option<Access>,
+}
+
+impl Dials {
+    /// Returns the servers that the flags name.
+    fn servers(&self) -> Result<Vec<Dial>, Error> {
+        let mut options = RemoteOptions::new();
+        if let Some(file) = &self.dial_token_file {
+            let text = std::fs::read_to_string(file).map_err(|error| unread(&file.display().to_string(), error))?;
+            options = options.with_token(text.trim());
+        }
+        let server = |url: &String| {
+            let rights = self.dial_access.map(Rights::new);
+            Dial::new(url, options.clone()).with_name(self.dial_as.clone()).with_rights(rights)
+        };
+        Ok(self.urls.iter().map(server).collect())
+    }
 }
 
 /// Limits on connections, which override `[serve]` of the configuration.
@@ -102,6 +139,9 @@ impl Connections {
         put(self.answer_bytes_per_second_min, &mut limits.answer_bytes_per_second_min);
     }
 }
+
+/// What `--listen` says for a server that only dials.
+const NOWHERE: &str = "none";
 
 /// Resolves the address to listen on. IPv4 comes first; if a name has both, clients try both.
 async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, Error> {
@@ -159,6 +199,7 @@ impl Serve {
             (&self.token_file, "it is the token of this server"),
             (&self.tls_cert, "it is the certificate of this server"),
             (&self.tls_key, "it is the key of this server"),
+            (&self.dials.dial_token_file, "it is the token for other servers"),
         ] {
             file.iter().for_each(|file| context.govern(file, reason));
         }
@@ -173,7 +214,8 @@ impl Serve {
             }
             None => None,
         };
-        let addresses = resolved(&self.listen).await?;
+        let listens = self.listen != NOWHERE;
+        let addresses = if listens { resolved(&self.listen).await? } else { vec![SocketAddr::from(([127, 0, 0, 1], 0))] };
         let is_open = token.is_none() && !self.tokens;
         if let Some(address) = addresses.iter().find(|address| is_open && !address.ip().is_loopback()) {
             return Err(unguarded(&self.listen, *address).into());
@@ -189,6 +231,9 @@ impl Serve {
         let store = context.stores()?.get(&config.threads.store)?;
         let sessions = config.sessions(&context.stores()?)?;
         let states = config.agent_states(&context.stores()?)?;
+        let traces = config.trace_stores(&context.stores()?)?;
+        let mut dials = config.dials()?;
+        dials.extend(self.dials.servers()?);
         let mut general = config.serve.applied_to(ServeOptions::new(addresses[0], config.scope()))?;
         self.connections.over(&mut general.connections);
         let wanted = general.connections.connections_max;
@@ -205,6 +250,10 @@ impl Serve {
             .with_store(store)
             .with_sessions(sessions)
             .with_states(states)
+            .with_organization_traces(traces)
+            .with_tunnels(config.tunnels().clone())
+            .with_dials(dials)
+            .with_listens(listens)
             .with_host_routes(self.host_routes);
         let options = addresses.into_iter().map(|address| {
             let mut options = general.clone();
@@ -212,8 +261,12 @@ impl Serve {
             options
         });
         let server = bound(&workspace, &offered, options).await?;
-        context.out.notice(told(connections_max, wanted, open_files_max));
-        context.out.line(format_args!("{scheme}://{}/mcp", server.address()?))?;
+        if listens {
+            context.out.notice(told(connections_max, wanted, open_files_max));
+            context.out.line(format_args!("{scheme}://{}/mcp", server.address()?))?;
+        } else {
+            context.out.line(format_args!("listening nowhere"))?;
+        }
         context.out.flush()?;
         log::begin(&context.global);
         server.run(signal::stop()).await?;

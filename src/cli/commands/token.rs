@@ -3,6 +3,7 @@
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::Output;
+use crate::remote::check_machine_name;
 use crate::serve::{Access, ActsFor, Rights, TokenBook, TokenRecord};
 use crate::{Error, VfsPathBuf};
 use clap::{Args, Subcommand};
@@ -17,6 +18,7 @@ use serde_json::json;
 #[command(after_long_help = "Examples:
   treehold token create --user ada --access write --label laptop
   treehold token create --user bob --path /memories --for-thread monday
+  treehold token create --user ada --connect-as laptop
   treehold token ls
   treehold token revoke 0123456789abcdef0123")]
 pub(crate) struct Token {
@@ -31,7 +33,7 @@ enum TokenCommand {
     /// List tokens, without their secrets
     ///
     /// Prints the id, access, tenant and user, paths, threads, whose sessions it may use if not its own, expiry, last use (to the
-    /// minute) and label of each.
+    /// minute) and label of each. A token that connects a machine has its name instead of access, paths and threads.
     Ls,
     /// Revoke a token; servers refuse it within a second
     Revoke {
@@ -54,6 +56,9 @@ struct Create {
     /// Whose sessions the token may use: own, tenant (all users of its tenant) or all (those of every tenant)
     #[arg(long, value_name = "WHO", default_value = "own", value_parser = acts_for)]
     acts_for: ActsFor,
+    /// Allow the token to connect a machine under this name (`treehold serve --dial`), and nothing else
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["access", "paths", "threads", "acts_for"])]
+    connect_as: Option<String>,
     /// Describe the token's purpose
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
@@ -62,7 +67,7 @@ struct Create {
     expires: Option<Timestamp>,
 }
 
-fn access(text: &str) -> Result<Access, String> {
+pub(super) fn access(text: &str) -> Result<Access, String> {
     Access::ALL.into_iter().find(|access| access.name() == text).ok_or_else(|| "the choices are read, write, admin".to_owned())
 }
 
@@ -84,8 +89,12 @@ impl Token {
                 if create.expires.is_some_and(|end| end <= Timestamp::now()) {
                     return Err(Error::invalid_argument("the time of `--expires` has passed; name a later one").into());
                 }
-                let rights =
-                    Rights::new(create.access).with_paths(create.paths).with_threads(create.threads).with_acts_for(create.acts_for);
+                create.connect_as.as_deref().map(check_machine_name).transpose()?;
+                let rights = Rights::new(create.access)
+                    .with_paths(create.paths)
+                    .with_threads(create.threads)
+                    .with_acts_for(create.acts_for)
+                    .with_connect_as(create.connect_as);
                 let (record, text) = book.create(scope, rights, create.label, create.expires).await?;
                 if context.out.is_text() {
                     context.out.line(format_args!("{text}"))?;
@@ -120,7 +129,11 @@ fn print(out: &mut Output, record: &TokenRecord) -> Result<(), Failure> {
     let (ends, used) = (time(record.expires_at), time(record.used_at));
     let label = record.label.as_deref().unwrap_or_default();
     let acts_for = if rights.acts_for == ActsFor::Own { String::new() } else { format!("  acts for {}", rights.acts_for) };
-    let line =
-        format!("{id}  {:<5}  {owner}  paths {paths}  threads {threads}{acts_for}  ends {ends}  used {used}  {label}", rights.access);
+    let may = match &rights.connect_as {
+        Some(name) => format!("connects {name}"),
+        None => format!("paths {paths}  threads {threads}{acts_for}"),
+    };
+    let access = if rights.connect_as.is_some() { "-" } else { rights.access.name() };
+    let line = format!("{id}  {access:<5}  {owner}  {may}  ends {ends}  used {used}  {label}");
     out.line(line.trim_end())
 }

@@ -21,6 +21,7 @@ fn help_of_every_command_matches_snapshot() {
         "checkpoint",
         "thread",
         "session",
+        "trace",
         "overlay",
         "store",
         "config",
@@ -40,6 +41,9 @@ fn help_of_every_command_matches_snapshot() {
     }
     for command in ["ls", "show", "get", "put", "copy", "export", "interrupt", "rm"] {
         insta::assert_snapshot!(format!("help_state_{command}"), local_part(&home.ok(&["state", command, "--help"])));
+    }
+    for command in ["ls", "show", "messages", "tail", "create", "continue", "export", "import", "rm"] {
+        insta::assert_snapshot!(format!("help_trace_{command}"), local_part(&home.ok(&["trace", command, "--help"])));
     }
     for command in ["diff", "apply", "discard"] {
         insta::assert_snapshot!(format!("help_overlay_{command}"), local_part(&home.ok(&["overlay", command, "--help"])));

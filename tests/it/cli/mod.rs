@@ -29,6 +29,7 @@ mod stores;
 mod terminal;
 mod threads;
 mod timeline;
+mod trace;
 mod transfer;
 
 use assert_cmd::Command;

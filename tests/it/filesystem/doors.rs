@@ -55,7 +55,7 @@ const WALK: &str = "walks, and enters no link";
 
 /// Returns whether a route is about the sessions of agent hosts, whose only trees are memory documents of fixed names.
 fn is_of_sessions(id: &str) -> bool {
-    const SUBJECTS: [&str; 15] = [
+    const SUBJECTS: [&str; 16] = [
         "Session",
         "Message",
         "Turn",
@@ -64,6 +64,7 @@ fn is_of_sessions(id: &str) -> bool {
         "Memo",
         "ToolResult",
         "Trace",
+        "Goal",
         "Orchestration",
         "Mailbox",
         "AgentHistory",

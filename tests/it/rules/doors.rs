@@ -102,9 +102,9 @@ pub(super) fn send(served: &Served, token: &str, method: &str, path: &str, body:
     served.send(method, path, &[("authorization", &bearer), ("content-type", "application/json")], body.as_bytes())
 }
 
-/// Returns whether a route is about the sessions of agent hosts or the states of agents.
+/// Returns whether a route is about the sessions of agent hosts, or the states or traces of agents.
 fn is_of_sessions(pattern: &str) -> bool {
-    ["/v1/sessions", "/v1/user-memo", "/v1/inspector", "/v1/state", "/v1/turns:", "/v1/admin/"]
+    ["/v1/sessions", "/v1/user-memo", "/v1/inspector", "/v1/state", "/v1/turns:", "/v1/admin/", "/v1/traces"]
         .iter()
         .any(|route| pattern.starts_with(route))
 }
@@ -264,7 +264,7 @@ fn no_route_shows_or_changes_what_a_rule_or_token_withholds() {
     for caller in callers(&world, &ruled) {
         for (pattern, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap().iter().filter(|(_, operation)| operation["operationId"].is_string()) {
-                // Sessions have no paths of the tree; a token for a part of it may not use them (`serve/conversations.rs`, `serve/state.rs`).
+                // Sessions have no paths of the tree; a token for a part of it may not use them (`serve/conversations.rs`, `serve/state.rs`, `traces/doors.rs`).
                 if !pattern.starts_with("/v1/") || is_of_sessions(pattern) {
                     continue;
                 }

@@ -32,6 +32,7 @@ fn every_route_with_a_limit_refuses_zero() {
     for (pattern, methods) in document["paths"].as_object().unwrap().iter().filter(|(pattern, _)| !pattern.contains("{path}")) {
         let base = pattern.replace("{thread}", "default").replace("{checkpoint}", "latest").replace("{name}", "ls");
         let base = base.replace("{session}", "s").replace("{agent}", "a").replace("{tool_call}", "c").replace("{user}", "-");
+        let base = base.replace("{trace}", "t").replace("{message}", "m");
         // Every route of the data plane names its agent.
         let agent = if base.starts_with("/api/v1/dp/") { "&agentName=a" } else { "" };
         for (method, operation) in methods.as_object().unwrap().iter().filter(|(_, operation)| operation["operationId"].is_string()) {
@@ -88,6 +89,9 @@ fn every_route_with_a_limit_refuses_zero() {
         "listToolResults",
         "readTrace",
         "listMailboxEvents",
+        "listTraces",
+        "listTraceMessages",
+        "listTraceEvents",
     ] {
         assert!(asked.iter().any(|id| id == known), "{known} is not among {asked:?}");
     }

@@ -45,6 +45,7 @@ fn change_that_does_not_check_a_condition_refuses_it() {
         {
             path = path.replace(&format!("{{{name}}}"), value);
         }
+        let path = path.replace("{trace}", "t").replace("{message}", "m").replace("{goal}", "1");
         let path = path.replace("{tool_call}", "c").replace("{checkpoint}", "latest").replace("{user}", "ada").replace("{key}", "k");
         let before = version(&served);
         for (header, value) in [("if-match", "\"1\""), ("if-none-match", "*"), ("if-unmodified-since", "Thu, 01 Jan 1970 00:00:00 GMT")] {

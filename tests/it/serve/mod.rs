@@ -83,6 +83,11 @@ impl Answer {
         self.response.body_mut().with_config().limit(1 << 30).read_to_vec().unwrap()
     }
 
+    /// Returns a reader of a body that need not end.
+    pub(crate) fn reader(self) -> impl std::io::Read + Send {
+        self.response.into_body().into_with_config().limit(u64::MAX).reader()
+    }
+
     pub(crate) fn text(self) -> String {
         String::from_utf8(self.bytes()).unwrap()
     }

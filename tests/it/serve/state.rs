@@ -179,7 +179,7 @@ fn state_is_saved_and_returned_byte_for_byte_with_its_version() {
 }
 
 #[test]
-fn failed_condition_tells_the_present_version() {
+fn failed_condition_returns_the_present_version() {
     let served = Served::closed();
     let ada = admin(&served);
     for form in ["", "?form=list"] {
@@ -292,7 +292,7 @@ fn session_is_exported_as_json_or_markdown() {
 
 /// The colon of an action is literal, so a session whose id ends like an action is written with `%3A`.
 #[test]
-fn action_is_told_from_an_id_that_looks_like_one() {
+fn action_is_distinguished_from_an_id_that_looks_like_one() {
     let served = Served::closed();
     let ada = admin(&served);
     for id in ["s%3Aexport", "s%3ainterrupt", "a:b", "%3Aexport", "s%3Aexport%3Aexport"] {
@@ -467,7 +467,7 @@ fn waiting_for_a_turn_takes_no_request_slot_and_ends_with_its_caller() {
 }
 
 #[test]
-fn server_that_stops_lets_no_client_wait() {
+fn stopping_server_answers_clients_that_wait_for_a_turn() {
     let served = Served::closed();
     let ada = admin(&served);
     ada.turn("s");

@@ -316,8 +316,8 @@ impl MessageBus {
         Ok(id)
     }
 
-    /// Subscribes to a channel or a log: entries that are added after this call are received in order. A subscriber that lags loses what
-    /// was removed before it read it. Cost: one round trip, and one for each page of entries.
+    /// Subscribes to a channel or a log: entries that are added after this call are received in order. A subscriber that lags loses
+    /// entries that were removed before it read them. Cost: one round trip, and one for each page of entries.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a bad key. Otherwise as [`Store::watch`].

@@ -266,7 +266,8 @@ impl StatelessAgent {
         Self::new(Arc::new(states), TurnGate::new(store), tenant, agent)
     }
 
-    /// Makes an agent. If the states support fences, the gate must keep its turns in the store that holds them.
+    /// Makes an agent. If the states support fences, the gate must keep its turns in the store that holds them. If they do not, each save
+    /// first checks that the turn still has the session, at the cost of one read.
     ///
     /// # Errors
     /// [`InvalidArgument`](treehold_core::ErrorKind::InvalidArgument) for an id that cannot name a tenant or agent.
@@ -387,6 +388,8 @@ impl StatelessAgent {
     /// As [`StatelessAgent::call`], and those of `edit`, which save nothing.
     pub async fn edit<T>(&self, slot: &StateSlot, edit: impl FnOnce(&mut AgentState) -> Result<T>) -> Result<T> {
         let (active, turn) = self.enter(slot).await?;
+        // There is no call that an interrupt could hit.
+        turn.close();
         let core = self.begin(slot, active, turn).await?;
         let output = edit(&mut core.state.lock())?;
         core.clone().save(Saving::Policy).await?;
@@ -466,7 +469,7 @@ impl fmt::Debug for StatelessAgent {
 /// The result of a tool that an earlier call left behind.
 const LEFT_OPEN: &str = "An earlier call ended before this tool returned a result. It may or may not have run.";
 
-/// What a loop ended with: `None` if a shutdown stopped it, an error on the outside if it panicked.
+/// The end of a loop: `None` if a shutdown stopped it, the outer error if it panicked.
 type Ended<T> = Option<std::thread::Result<Result<T>>>;
 
 /// Saves what a loop left behind.

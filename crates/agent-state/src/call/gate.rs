@@ -189,7 +189,7 @@ pub struct TurnGate(pub(super) Arc<Gate>);
 pub(super) struct Gate {
     pub(super) store: Arc<dyn Store>,
     pub(super) options: TurnOptions,
-    /// The id of this gate. Tickets that carry it are cleaned up by it alone.
+    /// The id of this gate, in its tickets. Only this gate removes those that nobody here waits with.
     id: String,
     number: AtomicU64,
     /// The lines of the sessions that have a turn or a waiter here.
@@ -200,19 +200,21 @@ pub(super) struct Gate {
 #[derive(Clone)]
 pub(super) struct LineHandle {
     pub(super) messages: mpsc::UnboundedSender<Message>,
-    /// The turn that runs in this process.
+    /// The turn of this process, until its end has reached the store.
     pub(super) running: Arc<Mutex<Option<Running>>>,
     /// How many wait.
     waiters: Arc<AtomicU64>,
 }
 
-/// A turn that runs in this process.
+/// The turn of this process.
 pub(super) struct Running {
     pub(super) fence: Version,
     pub(super) signals: watch::Sender<Signals>,
+    /// Whether its call is past its last safe point, so that nothing can interrupt it any more.
+    pub(super) is_closed: bool,
 }
 
-/// What a running turn is told.
+/// The signals to a running turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Signals {
     pub(super) interrupt: Option<Interrupt>,
@@ -281,13 +283,14 @@ impl TurnGate {
     /// interrupted, and neither is any later one.
     ///
     /// A call of this process sees it at once, one of another process when its store reports the change. The first interrupt of a call
-    /// wins. A call that is interrupted after its last safe point ends as if it was not.
+    /// wins. A call of this process whose loop is done is not hit. One of another process may be past its last safe point, and then ends
+    /// as if it was not interrupted.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn interrupt(&self, key: &TurnKey, interrupt: Interrupt) -> Result<bool> {
-        if self.line(key).is_some_and(|line| line.interrupt(&interrupt)) {
-            return Ok(true);
+        if let Some(hit) = self.line(key).and_then(|line| line.interrupt(&interrupt)) {
+            return Ok(hit);
         }
         self.0.queue(key).interrupt(&interrupt).await
     }
@@ -370,19 +373,33 @@ impl Gate {
 }
 
 impl LineHandle {
-    /// Interrupts the turn that runs in this process, if there is one.
-    fn interrupt(&self, interrupt: &Interrupt) -> bool {
+    /// Interrupts the turn of this process, and returns whether that hit its call; `None` if this process has no turn.
+    fn interrupt(&self, interrupt: &Interrupt) -> Option<bool> {
         let running = self.running.lock();
-        let Some(running) = &*running else { return false };
-        running.signal_interrupt(interrupt);
-        true
+        let running = running.as_ref()?;
+        if !running.is_closed {
+            Signals::interrupt(&running.signals, interrupt);
+        }
+        Some(!running.is_closed)
+    }
+
+    /// Refuses further interrupts of a turn.
+    fn close(&self, fence: Version) {
+        if let Some(running) = self.running.lock().as_mut().filter(|running| running.fence == fence) {
+            running.is_closed = true;
+        }
+    }
+
+    /// Forgets a turn.
+    pub(super) fn forget(&self, fence: Version) {
+        self.running.lock().take_if(|running| running.fence == fence);
     }
 }
 
-impl Running {
-    /// Interrupts the turn, unless it is interrupted already.
-    pub(super) fn signal_interrupt(&self, interrupt: &Interrupt) {
-        self.signals.send_if_modified(|signals| {
+impl Signals {
+    /// Tells a turn of an interrupt, unless it is interrupted already.
+    pub(super) fn interrupt(signals: &watch::Sender<Self>, interrupt: &Interrupt) {
+        signals.send_if_modified(|signals| {
             let is_first = signals.interrupt.is_none();
             signals.interrupt.get_or_insert_with(|| interrupt.clone());
             is_first
@@ -487,7 +504,7 @@ impl Turn {
     /// Refuses further interrupts from within this process, and returns the one that came before. A call asks this when it is past its
     /// last safe point, so that later interrupts are answered correctly.
     pub(crate) fn close(&self) -> Option<Interrupt> {
-        self.leave_running();
+        self.handle.close(self.version);
         self.interrupt()
     }
 
@@ -497,20 +514,15 @@ impl Turn {
     /// Those of the store. The turn has then ended for this process, and its lease ends by itself.
     pub async fn release(mut self) -> Result<()> {
         self.is_released = true;
-        self.leave_running();
+        self.handle.close(self.version);
         let (done, released) = oneshot::channel();
         let message = Message::Release { fence: self.version, done: Some(done) };
         if self.handle.messages.send(message).is_err() {
+            // The runtime in which the line ran has ended.
+            self.handle.forget(self.version);
             return Ok(());
         }
         released.await.unwrap_or(Ok(()))
-    }
-
-    fn leave_running(&self) {
-        let mut running = self.handle.running.lock();
-        if running.as_ref().is_some_and(|running| running.fence == self.version) {
-            *running = None;
-        }
     }
 }
 
@@ -523,8 +535,10 @@ impl fmt::Debug for Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if !self.is_released {
-            self.leave_running();
-            drop(self.handle.messages.send(Message::Release { fence: self.version, done: None }));
+            self.handle.close(self.version);
+            if self.handle.messages.send(Message::Release { fence: self.version, done: None }).is_err() {
+                self.handle.forget(self.version);
+            }
         }
     }
 }

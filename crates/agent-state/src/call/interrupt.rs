@@ -8,7 +8,7 @@ use treehold_core::json::Json;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum InterruptSource {
-    /// A person, or what acts for one. The call ends with a partial result.
+    /// A person, or a program that acts for one. The call ends with a partial result.
     #[default]
     User,
     /// The runtime, which shuts down. The call fails, and can be repeated.

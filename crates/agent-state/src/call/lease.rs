@@ -3,9 +3,9 @@
 //! One namespace holds one lease. Its rows:
 //!
 //! - `#holder` names the present holder. Only the next holder replaces it, so its version is the fencing token: a commit that expects
-//!   this version is refused from the moment that somebody else took over.
-//! - `#lease` exists until the time of the holder ends, unless the holder renews it. It only decides when somebody else may take over. A
-//!   holder whose time ended continues as long as nobody did.
+//!   this version is refused once somebody else took over.
+//! - `#lease` expires unless the holder renews it. Nobody else can take over while it exists. A holder whose lease expired stays the
+//!   holder until somebody does.
 //! - `#interrupt` asks the holder to stop. It names the fencing token that it is meant for.
 //! - A log of tickets, one for each waiter. Their keys are in commit order, so the first live one is next. A ticket expires unless its
 //!   owner renews it.
@@ -38,7 +38,7 @@ const INTERRUPT: &str = "#interrupt";
 /// What the keys of all tickets start with: versions have fewer than 20 digits.
 const TICKETS: &str = "0";
 
-/// How long the rows of a holder that died remain at least, so that abandoned ones go away.
+/// How long the rows of a holder that died remain at least. Then they expire.
 const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How many tickets one commit writes at most.
@@ -51,7 +51,7 @@ pub(super) struct Party {
     pub(super) gate: String,
     /// The id within the process.
     pub(super) id: String,
-    /// Who it is, for people.
+    /// The name of the owner, for people who look at the rows.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) owner: String,
 }
@@ -82,7 +82,7 @@ pub(super) struct Holder {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Seen {
     pub(super) holder: Option<Holder>,
-    /// Whether the time of the holder has not ended, and when it ends.
+    /// When the lease of the holder ends; `None` if it has ended.
     pub(super) leased_until: Option<Timestamp>,
     interrupt: Option<InterruptRow>,
     /// The first ticket.
@@ -201,7 +201,7 @@ impl LeaseQueue {
         unless_refused(self.store.commit(batch).await).map(drop)
     }
 
-    /// Gives a holder its full time again, also when its time has ended and nobody took over.
+    /// Renews the lease of a holder, even if it has ended, unless somebody took over.
     pub(super) async fn renew(&self, fence: Version, party: &Party) -> Result<Renewed> {
         let space = &self.namespace;
         let held = Batch::new().expect(space, HOLDER, Condition::Version(fence));
@@ -266,7 +266,7 @@ impl LeaseQueue {
         }
     }
 
-    /// Returns whose a ticket is.
+    /// Returns the owner of a ticket; `None` if the ticket is gone.
     pub(super) async fn ticket_party(&self, key: &str) -> Result<Option<Party>> {
         self.store.get(&self.namespace, key).await?.map(|item| party(&item)).transpose()
     }

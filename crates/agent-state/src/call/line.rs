@@ -1,8 +1,8 @@
 //! The line of one session in one process: a task that owns the tickets and the turn of this process, and alone talks to the store
 //! about them.
 //!
-//! Callers only exchange messages with it, so a caller that is dropped never leaves a commit half observed. Commits are always awaited to
-//! their end. The task lives while somebody here waits or has the turn.
+//! Callers exchange messages with it and commit nothing themselves, so dropping a caller cannot interrupt a commit. The task lives while a
+//! caller in this process waits or has the turn.
 
 use super::gate::{Gate, LineHandle, Running, Signals, Turn, TurnKey};
 use super::lease::{LeaseQueue, Party, Renewed, Seen};
@@ -24,7 +24,7 @@ const EXPIRY_PAUSE: Duration = Duration::from_millis(2);
 /// How often the queue is read in a row before messages are handled.
 const STEPS_MAX: usize = 16;
 
-/// What callers tell the line.
+/// A message from a caller to the line.
 pub(super) enum Message {
     Arrive(Waiter),
     /// The waiter with this number gave up, or got its turn.
@@ -47,7 +47,7 @@ pub(super) struct Waiter {
 
 impl Waiter {
     fn answer(self, answer: Result<Option<Turn>>) {
-        // A turn that nobody takes is released by its drop.
+        // If the caller is gone, dropping the turn releases it.
         drop(self.answer.send(answer));
     }
 }
@@ -80,7 +80,7 @@ pub(super) struct Line {
     leaving: Vec<String>,
     /// The party of a take whose outcome is unknown.
     attempted: Option<Party>,
-    /// Set if tickets may have been written whose keys are unknown: until when they live.
+    /// When tickets expire that may have been written and whose keys are unknown; `None` without such tickets.
     unknown_until: Option<Instant>,
     watch: Option<Watch>,
     /// Whether the queue may have changed since it was read.
@@ -191,7 +191,7 @@ impl Line {
         Ok(())
     }
 
-    /// Gives the new waiters their tickets. A waiter that is alone tries to do without.
+    /// Gives the new waiters tickets. A waiter that is alone first tries to take the turn without one.
     async fn enter(&mut self) -> Result<()> {
         self.drop_cancelled();
         if self.waiting.iter().all(|waiter| waiter.ticket.is_some()) {
@@ -201,7 +201,7 @@ impl Line {
         if is_alone && self.take(None).await? {
             return Ok(());
         }
-        // Whoever takes a turn at once or not at all came too late.
+        // Tries are refused, because the turn is not free.
         let (tries, waiting) = std::mem::take(&mut self.waiting).into_iter().partition::<VecDeque<_>, _>(|waiter| waiter.is_try);
         self.waiting = waiting;
         tries.into_iter().for_each(|waiter| waiter.answer(Ok(None)));
@@ -212,7 +212,7 @@ impl Line {
         let tickets = match self.queue.enqueue(&new).await {
             Ok(tickets) => tickets,
             Err(error) => {
-                // They have no place in the queue that they could keep.
+                // They have no tickets, so they lose no place in the queue.
                 self.unknown_until = error.may_have_effect().then(|| Instant::now() + self.gate.options.lease);
                 let (waiting, refused) =
                     std::mem::take(&mut self.waiting).into_iter().partition::<VecDeque<_>, _>(|waiter| waiter.ticket.is_some());
@@ -244,7 +244,7 @@ impl Line {
                 return Ok(());
             }
         }
-        // Others are faster every time. Let messages in.
+        // Other processes win every race. Handle messages before the next attempt.
         self.next_look = Instant::now() + RETRY;
         Ok(())
     }
@@ -271,8 +271,7 @@ impl Line {
                 return Ok(true);
             }
             if let Some(interrupt) = seen.interrupt_of(held.fence) {
-                let running = Running { fence: held.fence, signals: held.running.clone() };
-                running.signal_interrupt(interrupt);
+                Signals::interrupt(&held.running, interrupt);
             }
             return Ok(false);
         }
@@ -284,7 +283,7 @@ impl Line {
         if let Some(first) = &seen.first {
             next = self.waiting.iter().position(|waiter| waiter.ticket.as_ref() == Some(&first.key));
             if next.is_none() && first.party.gate == self.gate_id() {
-                // Its waiter gave up, or never learned of it.
+                // Its waiter gave up, or the answer with its key was lost.
                 self.queue.leave(std::slice::from_ref(&first.key)).await?;
                 self.leaving.retain(|key| *key != first.key);
                 return Ok(true);
@@ -331,31 +330,30 @@ impl Line {
         }
     }
 
-    /// Gives a waiter the turn that the store says it has.
+    /// Hands a waiter the turn that it has in the store.
     fn grant(&mut self, at: usize, fence: Version) {
         let Some(waiter) = self.waiting.remove(at) else { return };
         let (running, signals) = watch::channel(Signals::default());
-        *self.handle.running.lock() = Some(Running { fence, signals: running.clone() });
+        *self.handle.running.lock() = Some(Running { fence, signals: running.clone(), is_closed: false });
         self.held = Some(Held { fence, party: waiter.party.clone(), running });
         self.next_look = Instant::now() + self.gate.options.poll;
         let turn = Turn::new(self.key.clone(), fence, waiter.ticket.as_deref(), self.queue.clone(), self.handle.clone(), signals);
         waiter.answer(Ok(Some(turn)));
     }
 
-    /// Another process took the session over.
+    /// Ends the turn here, after another process took the session over.
     fn lose(&mut self) {
         if let Some(held) = self.held.take() {
             tracing::warn!(key = %self.key, "a turn was lost: another process took the session over");
-            let mut running = self.handle.running.lock();
-            if running.as_ref().is_some_and(|running| running.fence == held.fence) {
-                *running = None;
-            }
+            self.handle.forget(held.fence);
             held.running.send_modify(|signals| signals.is_lost = true);
         }
     }
 
     fn ended(&mut self, result: Result<()>) {
-        if let Some(done) = self.ending.take().and_then(|ending| ending.done) {
+        let Some(ending) = self.ending.take() else { return };
+        self.handle.forget(ending.fence);
+        if let Some(done) = ending.done {
             drop(done.send(result));
         }
     }
@@ -376,7 +374,7 @@ impl Line {
         Ok(())
     }
 
-    /// Decides when to read the queue if nothing is reported: when somebody's time ends, which no watch reports.
+    /// Returns when to read the queue if no change is reported. No watch reports the end of a lease or ticket.
     fn next_look(&self, seen: &Seen) -> Instant {
         let (now, options) = (Instant::now(), &self.gate.options);
         let mut pause = options.poll;
@@ -390,7 +388,7 @@ impl Line {
         now + pause
     }
 
-    /// Notes a failure of the store. Whoever waits for longer than a lease lasts is told of it.
+    /// Notes a failure of the store. Once it has failed for as long as a lease lasts, all waiters get the error.
     fn failed(&mut self, error: Error) {
         let now = Instant::now();
         tracing::warn!(%error, key = %self.key, "the queue of a session could not be read or written; it is tried again");
@@ -414,6 +412,7 @@ impl Line {
                 drop(done.send(Err(again(&error))));
             }
             if now >= ending.until {
+                self.handle.forget(ending.fence);
                 self.ending = None;
             }
         }
@@ -481,7 +480,7 @@ impl Line {
     }
 }
 
-/// Makes the same error once more, for another waiter.
+/// Copies an error for another waiter.
 fn again(error: &Error) -> Error {
     let copy = Error::new(error.kind(), error.message());
     if error.may_have_effect() { copy.with_unknown_effect() } else { copy.without_effect() }

@@ -44,8 +44,7 @@ impl std::error::Error for CallInterrupted {}
 
 /// A running call, as the loop of the agent sees it.
 ///
-/// It is everything that the loop may use: the state is that of this call and no other, and there is no current session to be found
-/// elsewhere.
+/// The loop gets everything through it: the state of this call and no other. There is no current session outside of it.
 #[derive(Debug)]
 pub struct Call {
     pub(super) context: RuntimeContext,
@@ -154,8 +153,18 @@ pub(super) struct CallCore {
 #[derive(Debug, Default)]
 pub(super) struct Saved {
     pub(super) loaded: LoadedState,
-    /// A value that was saved with an unknown outcome.
-    pub(super) attempted: Option<Json>,
+    /// A save with an unknown outcome.
+    pub(super) attempted: Option<Attempted>,
+}
+
+/// A save whose answer was lost.
+#[derive(Debug)]
+pub(super) struct Attempted {
+    value: Json,
+    /// Whether the value holds what another writer saved.
+    is_merged: bool,
+    /// How many messages the state of the call had.
+    messages: usize,
 }
 
 /// How a save settles conflicts.
@@ -209,8 +218,11 @@ impl CallCore {
     async fn try_save(&self, saved: &mut Saved, saving: Saving) -> Result<()> {
         if let Some(attempted) = &saved.attempted {
             let found = self.states.get(&self.slot, AGENT_STATE_KEY).await?;
-            if found.as_ref().is_some_and(|found| found.value == *attempted) {
+            if found.as_ref().is_some_and(|found| found.value == attempted.value) {
                 saved.loaded = LoadedState::of(found.as_ref());
+                if attempted.is_merged {
+                    self.adopt(&attempted.value, attempted.messages)?;
+                }
             }
             saved.attempted = None;
         }
@@ -219,38 +231,48 @@ impl CallCore {
             (state.to_json()?, state.context().len())
         };
         let fence = self.states.capabilities().fences.then(|| self.turn.fence());
+        if fence.is_none() {
+            self.turn.verify().await?;
+        }
         let saver = match saving {
             Saving::Policy => self.saver.clone(),
             Saving::Skip => StateSaver::new(ConflictPolicy::Fail),
         };
-        match saver.save(&*self.states, &self.slot, AGENT_STATE_KEY, &value, &saved.loaded, fence.as_ref()).await {
+        let failed = match saver.try_save(&*self.states, &self.slot, AGENT_STATE_KEY, &value, &saved.loaded, fence.as_ref()).await {
             Ok(done) => {
                 saved.loaded = done.loaded;
-                if let Some(merged) = done.merged {
-                    let mut state = self.state.lock();
-                    let mut merged = AgentState::from_stored(&merged)?;
-                    merged.context_mut().extend(state.context().iter().skip(messages).cloned());
-                    *state = merged;
-                }
-                Ok(())
+                return done.merged.map_or(Ok(()), |merged| self.adopt(&merged, messages));
             }
-            Err(error) if saving == Saving::Skip && StateConflict::of(&error).is_some() => {
+            Err(failed) => failed,
+        };
+        match failed.error {
+            error if saving == Saving::Skip && StateConflict::of(&error).is_some() => {
                 tracing::warn!(%error, slot = %self.slot, "the state of a call that a shutdown stopped is not saved: another writer saved it");
                 Ok(())
             }
-            Err(error) if FenceFallen::caused(&error) => Err(lost(self.turn.key())),
-            // The one who took the session over has saved already.
-            Err(error) if StateConflict::of(&error).is_some() => {
+            error if FenceFallen::caused(&error) => Err(lost(self.turn.key())),
+            // The process that took the session over has saved already.
+            error if StateConflict::of(&error).is_some() => {
                 let verified = self.turn.verify().await;
                 Err(verified.err().filter(|error| TurnRefusal::of(error).is_some()).unwrap_or(error))
             }
-            Err(error) => {
+            error => {
                 if error.may_have_effect() {
-                    saved.attempted = Some(value);
+                    let is_merged = failed.merged.is_some();
+                    saved.attempted = Some(Attempted { value: failed.merged.unwrap_or(value), is_merged, messages });
                 }
                 Err(error)
             }
         }
+    }
+
+    /// Continues with a state that was merged with that of another writer. `messages` is how many of those of the call it has.
+    fn adopt(&self, merged: &Json, messages: usize) -> Result<()> {
+        let mut state = self.state.lock();
+        let mut merged = AgentState::from_stored(merged)?;
+        merged.context_mut().extend(state.context().iter().skip(messages).cloned());
+        *state = merged;
+        Ok(())
     }
 
     /// Moves the partial answer of the model into the state, or drops it.

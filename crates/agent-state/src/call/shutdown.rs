@@ -154,7 +154,7 @@ impl Shutdown {
             phase.calls += usize::from(is_accepted);
             false
         });
-        if is_accepted { Ok(ActiveCall(self.clone())) } else { Err(shutting_down()) }
+        if is_accepted { Ok(ActiveCall(self.clone())) } else { Err(shutting_down().without_effect()) }
     }
 }
 

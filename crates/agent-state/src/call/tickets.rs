@@ -1,6 +1,6 @@
-//! Turns for callers elsewhere, who ask again and again instead of holding a [`Turn`](super::Turn): clients over HTTP.
+//! Turns for remote callers, such as HTTP clients. They poll with a ticket instead of holding a [`Turn`](super::Turn).
 //!
-//! They stand in the same queues as the calls of this process. Nothing about them is kept in memory between two requests.
+//! They wait in the same queues as the calls of this process. Between two requests nothing about them is kept in memory.
 
 use super::gate::{TurnGate, TurnKey, TurnOptions, busy, lost};
 use super::interrupt::Interrupt;
@@ -18,6 +18,9 @@ use treehold_store::Watch;
 /// The shortest time to wait for the end of somebody else's lease.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(2);
 
+/// The longest wait, so that its end is a time that exists.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// The most bytes of an owner's name.
 const OWNER_BYTES_MAX: usize = 255;
 
@@ -27,7 +30,7 @@ const OWNER_BYTES_MAX: usize = 255;
 pub struct TurnRequest {
     /// Who asks, for people. At most 255 bytes.
     pub owner: String,
-    /// How long to wait for the turn. Default zero.
+    /// How long to wait for the turn, at most a year. Default zero.
     pub wait: Duration,
     /// The ticket of an earlier request, whose place it keeps.
     pub ticket: Option<String>,
@@ -128,7 +131,7 @@ impl TurnGate {
             races: Attempts::new(),
             is_try: request.is_try,
         };
-        tokio::spawn(asking.run(Instant::now() + request.wait, answer));
+        tokio::spawn(asking.run(Instant::now() + request.wait.min(WAIT_MAX), answer));
         answered.await.unwrap_or_else(|_| Err(busy(key)))
     }
 
@@ -253,7 +256,7 @@ impl Asking {
         ticket.ok_or_else(|| Error::new(ErrorKind::Internal, "the store returned no version for an append"))
     }
 
-    /// Returns how long to wait for what no watch reports: the end of somebody's time.
+    /// Returns how long to wait for what no watch reports: the end of the lease or of the first ticket.
     fn pause(&self, seen: &Seen) -> Duration {
         let now = self.options.clock.now();
         let first = seen.first.as_ref().and_then(|first| first.expires_at);

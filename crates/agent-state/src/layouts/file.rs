@@ -565,7 +565,7 @@ impl Session {
     /// Removes the session: takes its directory out of the user's by one rename, so that nobody sees half of it, and empties it then.
     fn remove(&self) -> Result<()> {
         let Some(user) = self.root.directory(&self.root.fd, &self.user)? else { return Ok(()) };
-        // What is no directory is left alone, and a link is an error.
+        // Only a directory is removed. A link or a file in its place is an error.
         if self.root.directory(&user, &self.session)?.is_none() {
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! The hash that AgentScope keeps beside a list, to notice that the list was edited and not only extended.
 //!
-//! AgentScope hashes the size of a list and five of its elements by `hashCode`. Messages have no `hashCode` of their own, so that
-//! the JVM's number of the object goes in: the hash says only to the same process, about the same objects, that the list is the one
-//! that it wrote. Another process finds a different hash and rewrites the list.
+//! AgentScope hashes the size of a list and five of its elements by `hashCode`. Messages have no `hashCode` of their own, so the JVM
+//! uses the identity of the object. Only the process that wrote a list, with the same objects in memory, computes its hash again. Every
+//! other process finds a different hash and rewrites the list.
 //!
 //! So a list that we wrote needs a hash that no AgentScope process can compute: each of them then rewrites the list instead of adding
 //! its messages to ours. Ours samples the elements in the same way, hashes their texts, and starts with a letter that no hash of

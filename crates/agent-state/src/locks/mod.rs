@@ -31,6 +31,9 @@ pub const LOCK_TTL: Duration = Duration::from_secs(60);
 /// The longest time that a lock can be held without a renewal.
 pub const LOCK_TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The longest wait, so that its end is a time that exists.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// A waiter asks again after this time even if no change was reported.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -42,7 +45,7 @@ pub struct LockOptions {
     pub time_to_live: Duration,
     /// Who holds it, for those who find it held. Default empty.
     pub holder: String,
-    /// How long to wait for it. Default zero.
+    /// How long to wait for it, at most a year. Default zero.
     pub wait: Duration,
 }
 
@@ -188,7 +191,7 @@ impl Locks {
         if options.holder.len() > crate::owner::NAME_BYTES_MAX {
             return Err(Error::invalid_argument("the holder of the lock is over 512 bytes; shorten it"));
         }
-        let deadline = Instant::now() + options.wait;
+        let deadline = Instant::now() + options.wait.min(WAIT_MAX);
         let mut watch = None;
         loop {
             let began = Instant::now();

@@ -29,6 +29,7 @@ pub use permission::{PermissionBehavior, PermissionContext, PermissionMode, Perm
 pub use plan::PlanModeContext;
 pub use tasks::{NewTask, TASKS_MAX, Task, TaskState, TasksContext};
 pub use text::JsonForm;
+pub(crate) use text::depth as text_depth;
 pub use time::{parse_message_time, render_message_time};
 pub use tool::{SpawnEntry, ToolContext};
 pub(crate) use validity::Pairs;

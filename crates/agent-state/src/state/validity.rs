@@ -53,22 +53,24 @@ impl Pairs {
     /// Pairs each result with the newest open call of its id before it: some models number their calls anew in each turn.
     pub(crate) fn of(messages: &[Message]) -> Self {
         let mut pairs = Self::default();
-        let mut waiting: HashMap<Option<&str>, Vec<(usize, &CallName)>> = HashMap::new();
+        // The calls, numbered in order.
+        let mut waiting: HashMap<Option<&str>, Vec<(usize, usize, &CallName)>> = HashMap::new();
+        let mut number = 0;
         for (at, message) in messages.iter().enumerate() {
             for call in message.calls() {
-                waiting.entry(call.id.as_deref()).or_default().push((at, call));
+                waiting.entry(call.id.as_deref()).or_default().push((number, at, call));
+                number += 1;
             }
             for result in message.answers() {
                 match waiting.get_mut(&result.id.as_deref()).and_then(Vec::pop) {
-                    Some((call, _)) => pairs.answered.push((call, at)),
+                    Some((_, call, _)) => pairs.answered.push((call, at)),
                     None => pairs.orphans.push((at, result.clone())),
                 }
             }
         }
         let mut open: Vec<_> = waiting.into_values().flatten().collect();
-        // Calls of one message keep their order.
-        open.sort_by_key(|(at, call)| (*at, messages[*at].calls().iter().position(|other| std::ptr::eq(other, *call))));
-        pairs.open = open.into_iter().map(|(message, call)| OpenCall { message, call: call.clone() }).collect();
+        open.sort_unstable_by_key(|(number, ..)| *number);
+        pairs.open = open.into_iter().map(|(_, message, call)| OpenCall { message, call: call.clone() }).collect();
         pairs
     }
 

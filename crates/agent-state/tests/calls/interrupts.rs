@@ -73,7 +73,7 @@ async fn partial_answer_is_kept_or_dropped_by_policy() {
 
 /// 003-34: idle, still waiting, another session, another user, and too late.
 #[tokio::test(start_paused = true)]
-async fn interrupt_that_hits_no_running_call_says_so_and_is_forgotten() {
+async fn interrupt_without_a_running_call_returns_no_hit_and_has_no_effect() {
     let (_, all) = processes::<2>(&AgentOptions::new());
     for process in &all {
         assert!(!process.agent.interrupt(&slot(), Interrupt::user()).await.unwrap());
@@ -98,6 +98,20 @@ async fn interrupt_that_hits_no_running_call_says_so_and_is_forgotten() {
     // The one that ran, and not the one that waited.
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == CallOutcome::Done(())).count(), 1);
     assert!(!all[0].agent.interrupt(&slot(), Interrupt::user()).await.unwrap());
+}
+
+/// 003-34: the loop is done and the state is being saved. The task runs as soon as the save waits for the store.
+#[tokio::test(start_paused = true)]
+async fn interrupt_during_the_last_save_hits_nothing() {
+    let (_, [process]) = processes::<1>(&AgentOptions::new());
+    let interrupt = || {
+        let agent = process.agent.clone();
+        tokio::spawn(async move { agent.interrupt(&slot(), Interrupt::user()).await.unwrap() })
+    };
+    let outcome = process.agent.call(context(), said("hello"), async |_| Ok(interrupt())).await.unwrap();
+    assert!(!outcome.done().expect("nothing interrupted it").await.unwrap());
+    let outside = process.agent.edit(&slot(), |_| Ok(interrupt())).await.unwrap();
+    assert!(!outside.await.unwrap(), "a change outside of a call cannot be interrupted");
 }
 
 proptest! {

@@ -50,9 +50,12 @@ async fn shutdown_refuses_new_calls_and_ends_when_the_last_one_has_stopped() {
     assert_eq!(shutdown.calls(), 2);
     shutdown.begin(None).unwrap();
     shutdown.begin(Some(Duration::from_secs(1))).unwrap();
-    // The one that waits is refused at once, and so is a new one.
-    assert_stopped(waiting.await.unwrap());
-    assert_stopped(process.agent.call(context(), said("third"), async |_| Ok(())).await);
+    // The one that waits is refused at once, and so is a new one. Neither has an effect, so both may be repeated.
+    let new = process.agent.call(context(), said("third"), async |_| Ok(())).await;
+    for refused in [waiting.await.unwrap(), new] {
+        assert!(refused.as_ref().is_err_and(|refusal| refusal.error.is_without_effect()));
+        assert_stopped(refused);
+    }
     assert_eq!(
         process.agent.edit(&slot(), |_| Ok(())).await.map_err(|error| TurnRefusal::of(&error)),
         Err(Some(TurnRefusal::ShuttingDown))

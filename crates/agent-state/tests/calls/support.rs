@@ -1,9 +1,13 @@
 //! Agents in several processes over one store, and loops for them.
 
 use crate::turns::support::{LEASE, Link, clock};
+use async_trait::async_trait;
 use std::sync::Arc;
 use treehold_agent_state::call::{AgentOptions, Call, Shutdown, StatelessAgent, TurnGate, TurnOptions};
-use treehold_agent_state::{AgentState, AgentStates, Block, Entries, Json, Message, Role, RuntimeContext, StateSlot, ToolResultState};
+use treehold_agent_state::{
+    AgentState, AgentStateStore, AgentStates, Block, Entries, Json, Message, Role, RuntimeContext, SaveOptions, SessionIdPage,
+    StateCapabilities, StateKey, StateSlot, StateVersion, ToolResultState, UserPage, VersionedState,
+};
 use treehold_core::Result;
 use treehold_store::MemoryStore;
 
@@ -12,6 +16,7 @@ use treehold_store::MemoryStore;
 pub(super) struct Process {
     pub(super) agent: StatelessAgent,
     pub(super) link: Link,
+    gate: TurnGate,
 }
 
 /// Makes processes that share a store.
@@ -23,11 +28,78 @@ pub(super) fn processes<const N: usize>(options: &AgentOptions) -> (MemoryStore,
         let shared = Arc::new(link.clone());
         let gate = TurnGate::with_options(shared.clone(), TurnOptions::new().with_lease(LEASE).with_clock(clock.clone()));
         let states = AgentStates::new(shared).for_agent("acme", "helper").unwrap();
-        let agent = StatelessAgent::new(Arc::new(states), gate, "acme", "helper").unwrap();
+        let agent = StatelessAgent::new(Arc::new(states), gate.clone(), "acme", "helper").unwrap();
         let agent = agent.with_options(options.clone().with_clock(clock.clone())).with_shutdown(Shutdown::new());
-        Process { agent, link }
+        Process { agent, link, gate }
     });
     (store, processes)
+}
+
+/// Returns the agent of a process over states that cannot be fenced, as those in the layouts of AgentScope.
+pub(super) fn without_fences(process: &Process) -> StatelessAgent {
+    let states = Unfenced(process.agent.states().clone());
+    StatelessAgent::new(Arc::new(states), process.gate.clone(), "acme", "helper").unwrap()
+}
+
+#[derive(Debug)]
+struct Unfenced(Arc<dyn AgentStateStore>);
+
+impl std::fmt::Display for Unfenced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("states without fences")
+    }
+}
+
+#[async_trait]
+impl AgentStateStore for Unfenced {
+    fn capabilities(&self) -> StateCapabilities {
+        self.0.capabilities().with_fences(false)
+    }
+
+    async fn save(&self, slot: &StateSlot, key: &str, value: &Json, options: SaveOptions) -> Result<Option<StateVersion>> {
+        assert_eq!(options.fence, None);
+        self.0.save(slot, key, value, options).await
+    }
+
+    async fn save_list(&self, slot: &StateSlot, key: &str, values: &[Json], options: SaveOptions) -> Result<Option<StateVersion>> {
+        self.0.save_list(slot, key, values, options).await
+    }
+
+    async fn get(&self, slot: &StateSlot, key: &str) -> Result<Option<VersionedState>> {
+        self.0.get(slot, key).await
+    }
+
+    async fn get_list(&self, slot: &StateSlot, key: &str) -> Result<Vec<Json>> {
+        self.0.get_list(slot, key).await
+    }
+
+    async fn version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        self.0.version(slot, key).await
+    }
+
+    async fn exists(&self, slot: &StateSlot) -> Result<bool> {
+        self.0.exists(slot).await
+    }
+
+    async fn keys(&self, slot: &StateSlot) -> Result<Vec<StateKey>> {
+        self.0.keys(slot).await
+    }
+
+    async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
+        self.0.delete_session(slot).await
+    }
+
+    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()> {
+        self.0.delete(slot, key).await
+    }
+
+    async fn session_ids(&self, user: Option<&str>, after: Option<&str>, limit: usize) -> Result<SessionIdPage> {
+        self.0.session_ids(user, after, limit).await
+    }
+
+    async fn users(&self, after: Option<&str>, limit: usize) -> Result<UserPage> {
+        self.0.users(after, limit).await
+    }
 }
 
 pub(super) fn slot() -> StateSlot {

@@ -3,7 +3,9 @@
 use crate::cases::support::{KEY, Staged, Step, due, json, load, messages, save, slot, state, states, states_with};
 use std::sync::Arc;
 use std::time::Duration;
-use treehold_agent_state::{AgentStateStore, AgentStates, AgentStatesOptions, Expected, Json, SaveOptions, StateKey, StoreStates};
+use treehold_agent_state::{
+    AgentStateStore, AgentStates, AgentStatesOptions, Expected, JSON_DEPTH_MAX, Json, SaveOptions, StateKey, StoreStates, list_text,
+};
 use treehold_core::clock::Clock;
 use treehold_core::error::ErrorKind;
 use treehold_store::Store;
@@ -247,6 +249,22 @@ pub(crate) async fn values_over_the_limits_are_refused_and_write_nothing(store: 
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(states.keys(&slot()).await.unwrap().len(), 2);
     save_key(&states, "b", "2").await;
+}
+
+/// A list is also read as one array, which nests one level deeper than its elements.
+pub(crate) async fn list_whose_array_would_nest_too_deep_is_refused(store: Arc<dyn Store>) {
+    let states = states(&store);
+    let nested = |depth: usize| json(&format!("{}{}", "[".repeat(depth), "]".repeat(depth)));
+    states.save_list(&slot(), "k", &[json("1"), nested(JSON_DEPTH_MAX - 1)], SaveOptions::new()).await.unwrap();
+    let version = store.current_version().await.unwrap();
+    let error = states.save_list(&slot(), "k", &[json("1"), nested(JSON_DEPTH_MAX)], SaveOptions::new()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.message().starts_with("element 1 of the list nests deeper than 99 levels"), "{error}");
+    assert_eq!(store.current_version().await.unwrap(), version);
+    let found = states.get_list(&slot(), "k").await.unwrap();
+    assert_eq!(list_text(&found).unwrap().as_str(), format!("[1,{}]", nested(JSON_DEPTH_MAX - 1)));
+    // A single value is not put into an array.
+    states.save(&slot(), "k", &nested(JSON_DEPTH_MAX), SaveOptions::new()).await.unwrap();
 }
 
 async fn save_key(states: &StoreStates, key: &str, text: &str) {

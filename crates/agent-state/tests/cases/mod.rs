@@ -67,6 +67,7 @@ macro_rules! stored_state_cases {
                 large_save_that_loses_a_race_leaves_no_messages,
                 list_writes_only_new_elements,
                 values_over_the_limits_are_refused_and_write_nothing,
+                list_whose_array_would_nest_too_deep_is_refused,
             ],
             removal: [
                 versions_continue_after_a_deletion,

@@ -1,8 +1,12 @@
 //! What a save writes, by the length of the history. `benches/agent_state.rs` measures times, too.
 
 use crate::cases::support::{KEY, Staged, slot, states};
+use std::pin::pin;
 use std::sync::Arc;
-use treehold_agent_state::{AgentStateStore, Json, SaveOptions};
+use std::sync::mpsc::{Sender, channel};
+use treehold_agent_state::{AgentStateStore, AgentStates, AgentStatesOptions, Json, SaveOptions, StateKey, StateSlot};
+use treehold_core::scope::Scope;
+use treehold_core::work::{self, Owner};
 use treehold_store::{MemoryStore, Store};
 
 /// Makes a state of messages of about 400 bytes.
@@ -29,4 +33,44 @@ async fn save_of_a_turn_writes_as_much_after_10_000_messages_as_after_one() {
         assert_eq!((round_trips, rows), (2, 3));
         assert!(bytes < 1_800, "{count}: {bytes}");
     }
+}
+
+/// Returns whether an operation waits for a thread that does large work, all of which are taken.
+async fn waits<T>(owner: &Owner, operation: impl Future<Output = T>) -> bool {
+    let operation = pin!(work::as_owner(owner.clone(), None, operation));
+    futures::poll!(operation).is_pending()
+}
+
+/// Reading and hashing megabytes takes long, so it must not run on a thread of the runtime.
+#[tokio::test]
+async fn large_values_are_read_and_hashed_on_threads_for_large_work() {
+    let all = AgentStates::in_memory();
+    let states = all.for_agent("acme", "helper").unwrap();
+    let (small, large) = (state(1), state(10_000));
+    let slots = ["small", "large"].map(|session| StateSlot::new(None, session).unwrap());
+    for (slot, value, count) in [(&slots[0], &small, 1), (&slots[1], &large, 10_000)] {
+        states.save(slot, KEY, value, SaveOptions::new()).await.unwrap();
+        states.save_list(slot, KEY, &vec![small.clone(); count], SaveOptions::new()).await.unwrap();
+    }
+    // Refuses values before it asks the store.
+    let strict = all.with_options(AgentStatesOptions::new().with_message_bytes_max(100)).for_agent("acme", "helper").unwrap();
+    let owner = Owner::from(&Scope::new().with_tenant("acme"));
+    let taken: Vec<Sender<()>> = (0..work::cores())
+        .map(|_| {
+            let (taken, until_dropped) = channel();
+            tokio::spawn(work::as_owner(owner.clone(), None, work::run(work::LARGE, move |_| until_dropped.recv().is_ok())));
+            taken
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let key = StateKey::Single(KEY.to_owned());
+    for (slot, value, count, is_large) in [(&slots[0], &small, 1, false), (&slots[1], &large, 10_000, true)] {
+        assert_eq!(waits(&owner, strict.save(slot, KEY, value, SaveOptions::new())).await, is_large);
+        let list = vec![small.clone(); count];
+        assert_eq!(waits(&owner, strict.save_list(slot, KEY, &list, SaveOptions::new())).await, is_large);
+        assert_eq!(waits(&owner, states.get(slot, KEY)).await, is_large);
+        assert_eq!(waits(&owner, states.get_list(slot, KEY)).await, is_large);
+        assert_eq!(waits(&owner, states.history(slot, &key, 0, 1_000)).await, is_large);
+    }
+    drop(taken);
 }

@@ -131,7 +131,7 @@ async fn session_that_is_taken_is_busy_for_a_limit_and_for_a_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_does_not_pass_those_who_wait() {
+async fn try_never_overtakes_waiters() {
     let (_, all) = processes::<3>();
     let key = key("s");
     let turn = all[0].gate.acquire(&key).await.unwrap();
@@ -263,7 +263,7 @@ async fn waiter_that_was_away_for_longer_than_its_ticket_lives_keeps_its_place()
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_is_told_that_the_store_was_unreachable_for_a_whole_lease() {
+async fn waiter_fails_once_the_store_was_unreachable_for_a_whole_lease() {
     let (_, all) = processes::<2>();
     let key = key("s");
     let _turn = all[0].gate.acquire(&key).await.unwrap();
@@ -389,6 +389,23 @@ async fn interrupt_hits_the_running_call_of_its_session_only() {
         next.release().await.unwrap();
         assert!(!all[from].gate.interrupt(&this, Interrupt::user()).await.unwrap(), "nothing runs any more");
     }
+}
+
+/// Its release has not reached the store yet.
+#[tokio::test(start_paused = true)]
+async fn interrupt_of_a_turn_that_is_over_in_its_own_process_hits_nothing() {
+    let (_, [process]) = processes::<1>();
+    let key = key("s");
+    let turn = process.gate.acquire(&key).await.unwrap();
+    process.link.cut(true);
+    drop(turn);
+    // The line finds that the store cannot be reached.
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    process.link.cut(false);
+    assert!(!process.gate.interrupt(&key, Interrupt::user()).await.unwrap());
+    assert!(process.gate.is_running(&key).await.unwrap(), "nobody else can begin");
+    settle().await;
 }
 
 #[tokio::test(start_paused = true)]

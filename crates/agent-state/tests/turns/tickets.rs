@@ -81,6 +81,22 @@ async fn remote_caller_waits_as_long_as_it_asked_to() {
     assert!(grant.fence > 0);
 }
 
+/// Regression: adding the wait to the present time panicked.
+#[tokio::test(start_paused = true)]
+async fn remote_caller_may_wait_for_any_time() {
+    let (_, [process]) = processes::<1>();
+    let key = key("s");
+    let turn = process.gate.acquire(&key).await.unwrap();
+    let asked = tokio::spawn({
+        let (gate, key) = (process.gate.clone(), key.clone());
+        async move { gate.request(&key, TurnRequest::new("java").with_wait(Duration::MAX)).await }
+    });
+    tokio::time::sleep(LEASE * 3).await;
+    assert!(!asked.is_finished());
+    turn.release().await.unwrap();
+    granted(asked.await.unwrap().unwrap());
+}
+
 #[tokio::test(start_paused = true)]
 async fn remote_caller_that_goes_away_gives_its_place_and_its_turn_up() {
     let (store, all) = processes::<2>();

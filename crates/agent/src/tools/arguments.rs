@@ -12,8 +12,8 @@ const VALUE_CHARS_MAX: usize = 60;
 
 /// Parses the arguments of a tool.
 ///
-/// Accepts what is unambiguous: `null` for an absent optional argument, `10.0` for `10`, an object encoded as a string,
-/// and argument names that models know from other tools.
+/// Accepts what is unambiguous: `null` for an absent optional argument, `10.0` for `10`, an object encoded as a string, one text for a list
+/// of texts, and argument names that models know from other tools.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) and [`InvalidPath`](ErrorKind::InvalidPath).
@@ -89,6 +89,11 @@ fn check(value: &mut Value, schema: &Value, tool: &str, place: &str) -> Result<(
             other => wrong("an object", other),
         },
         Some("array") => match value {
+            // One text where a list of texts may stand.
+            Value::String(text) if schema["items"]["type"] == "string" => {
+                *value = Value::Array(vec![Value::String(std::mem::take(text))]);
+                check(value, schema, tool, place)
+            }
             Value::Array(items) => {
                 items.iter_mut().enumerate().try_for_each(|(index, item)| check(item, &schema["items"], tool, &format!("{place}[{index}]")))
             }

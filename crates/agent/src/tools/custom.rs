@@ -322,6 +322,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_text_is_accepted_where_a_list_of_texts_may_stand() {
+        let list = json!({"type": "array", "items": {"type": "string"}, "description": "Names."});
+        let schema = json!({"type": "object", "properties": {"names": list}, "additionalProperties": false});
+        let (tools, tree) = (registry(ToolInfo::new("probe", "Probe", "Does what it is told.", schema)), StateBackend::new());
+        for (names, read) in [(json!("a"), r#"{"names":["a"]}"#), (json!(["a", "b"]), r#"{"names":["a","b"]}"#)] {
+            assert_eq!(called(&tools, &tree, json!({"names": names})).await.text, read);
+        }
+        for names in [json!(1), json!([1]), json!({})] {
+            let error = tools.from_json("probe", json!({"names": names})).expect_err("no text");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{names}");
+        }
+    }
+
+    #[tokio::test]
     async fn tool_that_declares_read_only_cannot_write() {
         let tree = StateBackend::new();
         let output = called(&registry(probe("probe").with_read_only()), &tree, json!({"does": "writes"})).await;

@@ -5,6 +5,7 @@
 
 mod apply;
 mod body;
+mod connect;
 mod dataplane;
 mod drain;
 mod events;
@@ -24,15 +25,18 @@ mod state;
 mod store;
 mod threads;
 mod traced;
+mod traces;
 
 use idempotency::ANSWERS_NAMESPACE;
 
-use super::caller::{Caller, Doorkeeper, admit};
+use super::caller::{CONNECT_ROUTE, Caller, Doorkeeper, admit};
 use super::connection::is_health;
 use super::etag;
 use super::large::{LargeAnswers, SMALL_BYTES};
 use super::metrics::{self, Metrics};
 use super::problem::{self, Failed};
+use super::served_traces::ServedTraces;
+use super::tunnels::ServedTunnels;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -95,6 +99,10 @@ pub(super) struct Api {
     sessions: Sessions,
     /// The states of the agents of all users.
     states: AgentStates,
+    /// The traces of all users.
+    traces: ServedTraces,
+    /// The machines that are connected.
+    tunnels: ServedTunnels,
     /// The turns of their sessions.
     turns: TurnGate,
     /// What compacts a session for an operator.
@@ -125,6 +133,8 @@ impl Api {
         store: Arc<dyn Store>,
         sessions: Sessions,
         states: AgentStates,
+        traces: ServedTraces,
+        tunnels: ServedTunnels,
         compactor: Option<Arc<dyn SessionCompactor>>,
         limits: ApiLimits,
         metrics: Arc<Metrics>,
@@ -143,6 +153,8 @@ impl Api {
             sessions,
             turns: TurnGate::new(states.store().clone()),
             states,
+            traces,
+            tunnels,
             compactor,
             limits,
             rooms,
@@ -159,9 +171,36 @@ impl Api {
         }
     }
 
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Returns the machines that are connected.
+    pub(super) fn tunnels(&self) -> &ServedTunnels {
+        &self.tunnels
+    }
+
+    /// Returns a receiver that becomes true when the server is stopping.
+    pub(super) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
+    }
+
     /// Ends the event streams.
     pub(super) fn end_streams(&self) {
         self.stopping.send_replace(true);
+    }
+
+    /// Waits for at most `limit` until the event streams have ended, those over WebSockets as well.
+    pub(super) async fn streams_ended(&self, limit: Duration) {
+        let all = u32::try_from(self.limits.streams_max).unwrap_or(u32::MAX);
+        if tokio::time::timeout(limit, self.streams.acquire_many(all)).await.is_err() {
+            tracing::warn!("some event streams did not end in time");
+        }
+    }
+
+    /// Stops the runs of agents, and waits for at most `limit` until their traces say so.
+    pub(super) async fn stop_runs(&self, limit: Duration) {
+        self.traces.shutdown(limit).await;
     }
 
     /// Waits until the answer of the current request may be large.
@@ -194,6 +233,7 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .layer(middleware::from_fn_with_state(api.clone(), within_deadline))
         .route("/mcp", axum::routing::any(mcp))
         .route("/mcp/t/{thread}", axum::routing::any(mcp))
+        .route(CONNECT_ROUTE, get(connect::connect))
         .layer(middleware::from_fn_with_state(api.clone(), one_of_its_user))
         .route("/metrics", get(show_metrics))
         .route_layer(middleware::from_fn_with_state(doorkeeper, admit));
@@ -260,7 +300,7 @@ async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, 
 
 /// Serves all metrics.
 async fn show_metrics(State(api): State<Arc<Api>>) -> Response {
-    api.metrics.show(&api.workspace)
+    api.metrics.show(&api.workspace, api.tunnels.counts())
 }
 
 async fn nowhere(request: Request) -> Response {

@@ -223,7 +223,7 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
         parameters.push(header(CLAIM_HEADER, "claim that must hold; without it the write does not depend on one"));
     }
     let is_file = route.path.contains("/fs/");
-    if matches!(route.id, "followEvents" | "followSession") {
+    if matches!(route.id, "followEvents" | "followSession" | "watchTrace") {
         parameters.push(header("Last-Event-ID", "id of the last event received; the stream continues after it"));
     }
     let is_memo = matches!(route.id, "writeMemo" | "writeUserMemo" | "writeToolResult");
@@ -272,8 +272,12 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
         Content::Events(schema) => {
             // OpenAPI cannot describe streams, so the schema of the data goes beside that of the text.
             let data = schema(given);
+            let description = match route.id {
+                "watchTrace" => "one event per event of the trace, named by its kind, with its `event_id` as id and itself as data",
+                _ => "first `open` or `reset`, then one `change` per change, with an event as data",
+            };
             json!({
-                "description": "first `open` or `reset`, then one `change` per change, with an event as data",
+                "description": description,
                 "content": {"text/event-stream": {"schema": {"type": "string"}, "x-event-data": data}}
             })
         }
@@ -306,6 +310,9 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     if route.id == "openSession" {
         responses.insert("200".to_owned(), reply.clone());
     }
+    if route.id == "runTrace" {
+        responses.insert("200".to_owned(), reply.clone());
+    }
     if route.id == "acquireTurn" {
         responses.insert("202".to_owned(), reply.clone());
     }
@@ -328,6 +335,7 @@ fn group(path: &str) -> &'static str {
         Some("events" | "timeline") => "events",
         Some("sessions" | "user-memo" | "inspector") => "sessions",
         Some("admin") => "administration",
+        Some("traces") => "traces",
         Some(state) if state == "state" || state.starts_with("turns:") => "states",
         _ => "files",
     }

@@ -1,7 +1,7 @@
 //! The table of routes: the handler and description of each method and path.
 
 use super::route::{Choice, Route, pattern, route};
-use super::{Api, apply, dataplane, events, fs, query, sessions, state, store, threads};
+use super::{Api, apply, dataplane, events, fs, query, sessions, state, store, threads, traces};
 use crate::rights::Access;
 use axum::Router;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -24,6 +24,7 @@ pub(super) fn routes() -> Vec<Route> {
     routes.extend(sessions::routes());
     routes.extend(dataplane::routes());
     routes.extend(state::routes());
+    routes.extend(traces::routes());
     routes
 }
 
@@ -142,7 +143,8 @@ fn traits(method: &Method, path: &str) -> Option<Traits> {
         }
         known
     });
-    TRAITS.get(&(method.clone(), pattern(path).0.trim_end_matches('/').to_owned())).copied()
+    let path = traces::in_table(path).unwrap_or_else(|| pattern(path).0.trim_end_matches('/').to_owned());
+    TRAITS.get(&(method.clone(), path)).copied()
 }
 
 /// Returns the minimum access that the changes of a route need, by its method and path template, or `None` if it only reads.
@@ -182,6 +184,9 @@ pub(super) fn router() -> Router<Arc<Api>> {
             // A wildcard does not match an empty path, but the root of the tree is also a path.
             let slash = format!("{root}/");
             router = router.route(root, handler.clone()).route(&slash, handler.clone());
+        }
+        if let Some(original) = traces::original(path) {
+            router = router.route(&original, handler.clone());
         }
         router = router.route(path, handler);
     }
@@ -277,7 +282,7 @@ mod tests {
             "statFile",
             "statState",
         ];
-        let streamed = ["followEvents", "followSession", "readFile", "readThreadFile"];
+        let streamed = ["followEvents", "followSession", "readFile", "readThreadFile", "watchTrace"];
         let in_handler = ["searchItems"];
         let of_tree = ["glob", "globBy", "grep", "grepBy", "ls", "lsBy", "search", "tree", "treeBy"];
         for route in routes().into_iter().filter(|route| route.changes.is_none()) {

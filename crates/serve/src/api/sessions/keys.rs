@@ -12,12 +12,12 @@ use treehold_core::wire::{KeyRecord, KeyState, RequestFault};
 use treehold_sessions::KeyReused;
 
 /// Returns the idempotency key of a request.
-pub(super) fn of(asked: &Asked) -> Option<String> {
+pub(in crate::api) fn of(asked: &Asked) -> Option<String> {
     asked.head.headers.get("idempotency-key").and_then(|key| key.to_str().ok()).map(str::to_owned)
 }
 
 /// Tells what became of the key of a request.
-pub(super) fn tell(response: &mut Response, is_repeated: bool, expires_at: Option<Timestamp>) {
+pub(in crate::api) fn tell(response: &mut Response, is_repeated: bool, expires_at: Option<Timestamp>) {
     if let Some(expires_at) = expires_at {
         let left = expires_at.duration_since(Timestamp::now()).as_secs().max(0).unsigned_abs();
         tell_key(response.headers_mut(), KeyRecord::new(KeyState::Done, left));

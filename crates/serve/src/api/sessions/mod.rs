@@ -7,7 +7,7 @@ mod compaction;
 mod conversation;
 mod events;
 mod inspector;
-mod keys;
+pub(super) mod keys;
 mod memo;
 mod runs;
 mod table;

@@ -14,6 +14,7 @@ use treehold_agent_state::call::TurnGate;
 use treehold_agent_state::{AgentStateStore, Expected, Json, SaveOptions, StateConflict, StateForm, StateVersion, list_text};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::retry::Attempts;
+use treehold_core::work;
 
 /// Which value of a key.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -143,7 +144,9 @@ async fn list(at: &At, key: &str) -> Answer {
         let before = at.version(StateForm::List, key).await?;
         let elements = at.states.get_list(&at.slot, key).await?;
         if before == at.version(StateForm::List, key).await? {
-            return Ok(value(&list_text(&elements)?, before));
+            let size_bytes = elements.iter().map(|element| element.as_str().len() as u64).sum();
+            let text = work::run(size_bytes, move |_| list_text(&elements)).await??;
+            return Ok(value(&text, before));
         }
         attempts.lost().await?;
     }
@@ -156,7 +159,7 @@ enum Wanted {
     Expected(Expected),
     /// Any version.
     Present,
-    /// One of these versions, none of which may be one of ours.
+    /// One of these versions. There are none if no tag of the header names a version.
     OneOf(Vec<StateVersion>),
 }
 
@@ -175,7 +178,8 @@ impl Wanted {
     }
 }
 
-/// Saves a value under a condition. A condition on several versions is that on the present one, for as long as it stays present.
+/// Saves a value under a condition. If the condition admits several versions, the save expects the present one, and starts again if that
+/// changes meanwhile.
 async fn save(at: &At, key: &str, body: &Saved, wanted: &Wanted, options: &SaveOptions) -> Result<Option<StateVersion>> {
     let once = async |expected: Expected| {
         let options = options.clone().with_expected(expected);

@@ -39,6 +39,15 @@ record Answer(String request, int status, HttpHeaders headers, String text) {
         return value.equals(Json.Null.NULL) ? null : string(object, name);
     }
 
+    /** Reads where the next page starts; null at the end. A server that names the same page again would have the caller read for ever. */
+    String next(Json.Obj page, String after) {
+        String next = optionalString(page, "next");
+        if (next != null && next.equals(after)) {
+            throw unreadable("names itself as the next page", null);
+        }
+        return next;
+    }
+
     boolean bool(Json.Obj object, String name) {
         if (object.get(name).orElse(Json.Null.NULL) instanceof Json.Bool bool) {
             return bool.value();

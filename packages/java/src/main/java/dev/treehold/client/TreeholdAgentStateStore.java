@@ -173,7 +173,7 @@ public final class TreeholdAgentStateStore implements AgentStateStore {
             }
             ids.add(text.value());
         }
-        return new SessionIdPage(ids, next(answer, page, after));
+        return new SessionIdPage(ids, answer.next(page, after));
     }
 
     /**
@@ -193,16 +193,7 @@ public final class TreeholdAgentStateStore implements AgentStateStore {
             }
             users.add((String) user.plain());
         }
-        return new UserPage(users, next(answer, page, after));
-    }
-
-    /** A server that names the same page again would have the caller read for ever. */
-    private static String next(Answer answer, Json.Obj page, String after) {
-        String next = answer.optionalString(page, "next");
-        if (next != null && next.equals(after)) {
-            throw answer.unreadable("names itself as the next page", null);
-        }
-        return next;
+        return new UserPage(users, answer.next(page, after));
     }
 
     /**

@@ -14,6 +14,9 @@ import java.util.Objects;
 public final class TreeholdBaseStore implements BaseStore {
     private static final String ITEM = "/api/v1/dp/kv/item";
 
+    /** The most items of one page. The server may end a page earlier, once its items are large together. */
+    private static final int PAGE_MAX = 1_000;
+
     private final TreeholdClient client;
     private final String agentName;
     private final String space;
@@ -75,14 +78,20 @@ public final class TreeholdBaseStore implements BaseStore {
             throw new IllegalArgumentException(
                     "the limit is " + limit + " and the offset " + offset + "; a limit is at least 1, an offset 0");
         }
-        Answer answer = client.send(at(Call.get("/api/v1/dp/kv/search"), namespace).with("limit", limit).with("offset", offset));
         List<StoreItem> items = new ArrayList<>();
-        for (Json value : answer.array(answer.object(), "items").items()) {
-            if (!(value instanceof Json.Obj fields)) {
-                throw answer.unreadable("has an item that is not an object", null);
+        String cursor = null;
+        do {
+            Call call = at(Call.get("/api/v1/dp/kv/search"), namespace).with("limit", Math.min(limit - items.size(), PAGE_MAX));
+            Answer answer = client.send(cursor == null ? call.with("offset", offset) : call.with("cursor", cursor));
+            Json.Obj page = answer.object();
+            for (Json value : answer.array(page, "items").items()) {
+                if (!(value instanceof Json.Obj fields)) {
+                    throw answer.unreadable("has an item that is not an object", null);
+                }
+                items.add(item(answer, fields));
             }
-            items.add(item(answer, fields));
-        }
+            cursor = answer.next(page, cursor);
+        } while (cursor != null && items.size() < limit);
         return items;
     }
 

@@ -70,7 +70,7 @@ public final class TreeholdTurnGate implements SessionTurnGate {
      * Takes the turn of a session within a time.
      *
      * @param key the session
-     * @param wait how long to wait for earlier calls; zero takes the turn only if it is free
+     * @param wait how long to wait for earlier calls, at most a day; zero takes the turn only if it is free
      * @return the turn
      * @throws InterruptedException if the thread is interrupted while it waits
      * @throws TurnBusyException if the turn did not come within the time
@@ -82,7 +82,7 @@ public final class TreeholdTurnGate implements SessionTurnGate {
     /** Takes the turn, and passes the ticket on once the caller has its place in the queue. */
     TurnLease acquire(TurnKey key, Duration wait, Consumer<String> queued) throws InterruptedException, TurnBusyException {
         Objects.requireNonNull(key, "key");
-        long end = System.nanoTime() + wait.toNanos();
+        long end = System.nanoTime() + checkedWait("wait", wait).toNanos();
         String ticket = null;
         try {
             while (true) {
@@ -119,6 +119,13 @@ public final class TreeholdTurnGate implements SessionTurnGate {
                 leave(key, ticket);
             }
         }
+    }
+
+    private static Duration checkedWait(String what, Duration wait) {
+        if (wait.isNegative() || wait.compareTo(Duration.ofDays(1)) > 0) {
+            throw new IllegalArgumentException("`" + what + "` is " + wait + "; it is between 0 and a day");
+        }
+        return wait;
     }
 
     private Answer ask(TurnKey key, Duration wait, String ticket) {
@@ -371,10 +378,7 @@ public final class TreeholdTurnGate implements SessionTurnGate {
          * @return this
          */
         public Builder waitMax(Duration value) {
-            if (value.isNegative() || value.compareTo(Duration.ofDays(1)) > 0) {
-                throw new IllegalArgumentException("`waitMax` is " + value + "; it is between 0 and a day");
-            }
-            waitMax = value;
+            waitMax = checkedWait("waitMax", value);
             return this;
         }
 

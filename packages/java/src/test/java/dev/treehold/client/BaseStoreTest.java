@@ -98,6 +98,19 @@ final class BaseStoreTest {
         Check.equal(List.of(), items().search(List.of(), 100, 0), "an agent sees the items of another");
     }
 
+    /** The server ends a page of large items early. A caller that pages by offset would take the short list for the last one. */
+    @Test
+    void search_returns_as_many_items_as_asked_for_however_large_they_are() throws Exception {
+        TreeholdBaseStore items = items();
+        String text = "x".repeat(900_000);
+        for (int number = 0; number < 12; number += 1) {
+            items.put(List.of("large"), "k" + (10 + number), Map.of("text", text));
+        }
+        List<String> keys = items.search(List.of("large"), 100, 0).stream().map(StoreItem::key).toList();
+        Check.equal(List.of("k10", "k11", "k12", "k13", "k14", "k15", "k16", "k17", "k18", "k19", "k20", "k21"), keys);
+        Check.equal(keys.subList(1, 11), items.search(List.of("large"), 10, 1).stream().map(StoreItem::key).toList());
+    }
+
     @Test
     void random_keys_and_namespaces_are_kept_or_refused() throws Exception {
         TreeholdBaseStore items = items();

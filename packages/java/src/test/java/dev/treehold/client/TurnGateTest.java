@@ -266,6 +266,7 @@ final class TurnGateTest {
         TreeholdTurnGate.Builder builder = TreeholdTurnGate.builder(World.client());
         for (Duration bad : List.of(Duration.ofMillis(-1), Duration.ofDays(2))) {
             Check.fails(IllegalArgumentException.class, () -> builder.waitMax(bad));
+            Check.fails(IllegalArgumentException.class, () -> builder.build().acquire(ADA, bad));
         }
         for (Duration bad : List.of(Duration.ZERO, Duration.ofMillis(-1), Duration.ofSeconds(21))) {
             Check.fails(IllegalArgumentException.class, () -> builder.renewEvery(bad));

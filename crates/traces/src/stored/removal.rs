@@ -1,0 +1,119 @@
+//! Removes the rows of deleted traces.
+//!
+//! A deletion hides a trace with one commit, which also records the data that remains to be removed. Every other commit depends on the head
+//! that this commit deletes, or on a row that it deletes, so nothing is written to the data later. So the data can be removed in steps, by
+//! anybody.
+
+use super::Traces;
+use super::rows::{LIVE, Removal, removals};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use treehold_core::error::Result;
+use treehold_core::json::stored;
+use treehold_store::{Batch, NamespacesOptions, ScanEntry, ScanOptions};
+
+/// The most rows that one commit removes, so that other writers get their turn.
+const ROWS_MAX: usize = 1_000;
+
+/// The most commits of a deletion. The next sweep removes the rest.
+const STEPS_MAX: usize = 32;
+
+impl Traces {
+    /// Removes rows that deletions of traces have left behind, for at most `traces_max` traces. Returns the number of traces whose rows are
+    /// all removed.
+    ///
+    /// Rows of imports that were interrupted an hour ago or earlier are removed as well.
+    ///
+    /// Cost: two round trips if there is nothing to remove.
+    ///
+    /// # Errors
+    /// The last error, after every other trace was tried.
+    pub async fn sweep_some(&self, traces_max: usize) -> Result<usize> {
+        let (mut left, mut removed, mut failed) = (traces_max, 0, self.give_up_insertions(traces_max).await.err());
+        let mut options = ScanOptions::new().with_values(true);
+        while left > 0 {
+            let page = self.store.scan(&removals(), options.clone().with_limit(left.min(ROWS_MAX))).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                let swept = match stored::<Removal>("removal of a trace", &item.value) {
+                    Ok(removal) => self.remove(&removal).await,
+                    Err(error) => Err(error),
+                };
+                match swept {
+                    Ok(is_complete) => {
+                        left -= 1;
+                        removed += usize::from(is_complete);
+                    }
+                    // One trace that cannot be removed does not stop the others.
+                    Err(error) => {
+                        tracing::warn!(%error, key = item.key, "the rows of a deleted trace remain until the next sweep");
+                        failed = Some(error);
+                    }
+                }
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
+            }
+        }
+        failed.map_or(Ok(removed), Err)
+    }
+
+    /// Removes rows of a deleted trace in bounded steps. Returns whether all of them are removed. An archive may have brought a trace
+    /// together with an older row that says to remove it; then only that row is removed.
+    pub(super) async fn remove(&self, removal: &Removal) -> Result<bool> {
+        let data = removal.rows().data(&removal.data)?;
+        let done = Batch::new().delete(&removals(), removal.key());
+        if self.store.get(&data, LIVE).await?.is_some() {
+            return self.store.commit(done).await.map(|_| true);
+        }
+        for _ in 0..STEPS_MAX {
+            let namespaces = self.store.namespaces(NamespacesOptions::new().with_beneath(data.clone()).with_limit(1)).await?.namespaces;
+            let Some(namespace) = namespaces.first() else {
+                return self.store.commit(done).await.map(|_| true);
+            };
+            let page = self.store.scan(namespace, ScanOptions::new().with_limit(ROWS_MAX)).await?;
+            let batch = page.entries.iter().fold(Batch::new(), |batch, entry| batch.delete(namespace, entry.key()));
+            self.store.commit(batch).await?;
+        }
+        Ok(false)
+    }
+}
+
+/// Calls [`Traces::sweep_some`] at regular intervals, until it is dropped.
+///
+/// Several processes may sweep the traces of one store. A failed round is logged, and the next one tries again.
+#[derive(Debug)]
+pub struct TracesSweeper {
+    task: JoinHandle<()>,
+}
+
+impl TracesSweeper {
+    /// How many traces a round removes. Other writers get their turn between rounds.
+    const TRACES_MAX: usize = 100;
+
+    /// Starts a task on the current runtime. The first round is after the first pause.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn start(traces: Traces, every: Duration) -> Self {
+        Self { task: tokio::spawn(sweep_on(traces, every)) }
+    }
+}
+
+impl Drop for TracesSweeper {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn sweep_on(traces: Traces, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        match traces.sweep_some(TracesSweeper::TRACES_MAX).await {
+            Ok(0) => {}
+            Ok(removed) => tracing::debug!(%traces, removed, "rows of deleted traces were removed"),
+            Err(error) => tracing::warn!(%traces, %error, "removing rows of deleted traces failed; retrying in the next round"),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Deletions and what remains of them.
+
+use super::support::{Stage, Staged, add, address, all, begin, fill, id, rows, rows_of_traces, text, traces, whole};
+use std::sync::Arc;
+use std::time::Duration;
+use treehold_core::error::ErrorKind;
+use treehold_store::{Batch, Namespace, Store};
+use treehold_traces::{AddOptions, NewGoal, StoredTraces, TraceStore, TracesQuery};
+
+async fn populate(traces: &StoredTraces) {
+    begin(traces).await;
+    traces.add_goal(&address(), NewGoal::new("x")).await.unwrap();
+    let own = text("b").with_id("own").with_goal("1").with_usage(1, 0.5);
+    traces.add_messages(&address(), vec![text("a"), own], &AddOptions::new().with_idempotency_key("k")).await.unwrap();
+}
+
+pub(crate) async fn deleted_trace_leaves_no_rows(store: Arc<dyn Store>) {
+    let own = traces(&store);
+    populate(&own).await;
+    let _claim = own.claim_run(&id(), Duration::from_secs(60)).await.unwrap();
+    assert!(own.delete_trace(&address()).await.unwrap());
+    assert_eq!(rows_of_traces(&store).await, Vec::<String>::new());
+    assert_eq!(own.list_traces(&TracesQuery::new()).await.unwrap().total, 0);
+}
+
+pub(crate) async fn interrupted_deletion_is_finished_by_a_sweep(store: Arc<dyn Store>) {
+    let own = traces(&store);
+    for killed_at in 0.. {
+        populate(&own).await;
+        let staged = Staged::new(&store, killed_at, Stage::Dead);
+        let dying: Arc<dyn Store> = staged.clone();
+        let deleted = traces(&dying).delete_trace(&address()).await;
+        if !staged.was_reached() {
+            assert!(killed_at > 3, "{killed_at} commits");
+            break;
+        }
+        if killed_at == 0 {
+            assert!(deleted.is_err());
+            assert_eq!(whole(&own).await.messages.len(), 2);
+            assert!(own.delete_trace(&address()).await.unwrap());
+        } else {
+            assert!(deleted.unwrap(), "the trace is gone");
+            assert_eq!(own.get_trace(&address()).await.unwrap(), None);
+            assert!(!rows_of_traces(&store).await.is_empty());
+            assert_eq!(all(&store).sweep_some(9).await.unwrap(), 1);
+        }
+        assert_eq!(rows_of_traces(&store).await, Vec::<String>::new(), "killed at commit {killed_at}");
+    }
+    assert_eq!(all(&store).sweep_some(9).await.unwrap(), 0);
+}
+
+pub(crate) async fn long_trace_is_removed_in_bounded_steps(store: Arc<dyn Store>) {
+    let own = traces(&store);
+    begin(&own).await;
+    fill(&own, 3_000).await;
+    assert!(own.delete_trace(&address()).await.unwrap());
+    while all(&store).sweep_some(9).await.unwrap() > 0 {}
+    assert_eq!(rows_of_traces(&store).await, Vec::<String>::new());
+}
+
+pub(crate) async fn write_overtaken_by_a_deletion_leaves_no_row(store: Arc<dyn Store>) {
+    let own = traces(&store);
+    populate(&own).await;
+    let deleting = own.clone();
+    let staged: Arc<dyn Store> = Staged::before(&store, 0, move || async move {
+        assert!(deleting.delete_trace(&address()).await.unwrap());
+    });
+    let late = traces(&staged).add_messages(&address(), vec![text("late").with_goal("1")], &AddOptions::new()).await.map(drop);
+    assert_eq!(late.expect_err("the trace is gone").kind(), ErrorKind::NotFound);
+    assert_eq!(rows_of_traces(&store).await, Vec::<String>::new());
+}
+
+pub(crate) async fn write_overtaken_by_a_deletion_never_reaches_a_later_trace(store: Arc<dyn Store>) {
+    let own = traces(&store);
+    populate(&own).await;
+    let other = own.clone();
+    let staged: Arc<dyn Store> = Staged::before(&store, 0, move || async move {
+        assert!(other.delete_trace(&address()).await.unwrap());
+        begin(&other).await;
+    });
+    // The call is planned again, on the new trace, whose head is not the one that the caller saw.
+    let options = AddOptions::new().with_expected_head(2);
+    let late = traces(&staged).add_messages(&address(), vec![text("late")], &options).await.map(drop);
+    assert_eq!(late.expect_err("another trace").kind(), ErrorKind::Conflict);
+    assert_eq!(whole(&own).await.messages.len(), 0);
+    add(&own, vec![text("first")]).await;
+    assert_eq!(whole(&own).await.messages.len(), 1);
+}
+
+/// As an archive brings them that was written while the trace was deleted and created again.
+pub(crate) async fn live_trace_survives_an_old_row_that_says_to_remove_it(store: Arc<dyn Store>) {
+    let own = traces(&store);
+    populate(&own).await;
+    let staged = Staged::new(&store, 1, Stage::Dead);
+    let dying: Arc<dyn Store> = staged.clone();
+    let before = rows(&store).await;
+    assert!(traces(&dying).delete_trace(&address()).await.unwrap());
+    let batch = before.iter().fold(Batch::new(), |batch, (namespace, item)| {
+        batch.put_with_meta(namespace, item.key.as_str(), item.meta.clone(), item.value.clone())
+    });
+    store.commit(batch).await.unwrap();
+    let expected = whole(&own).await;
+    all(&store).sweep_some(9).await.unwrap();
+    assert_eq!(whole(&own).await, expected);
+    assert_eq!(rows_of_traces(&store).await.len(), before.len() - 1, "all rows but that of the counts");
+}
+
+/// A row that cannot be read stays, and the sweep reports it and goes on.
+pub(crate) async fn damaged_removal_does_not_stop_the_others(store: Arc<dyn Store>) {
+    let own = traces(&store);
+    populate(&own).await;
+    let dying: Arc<dyn Store> = Staged::new(&store, 1, Stage::Dead);
+    assert!(traces(&dying).delete_trace(&address()).await.unwrap());
+    let removals = Namespace::new(["_treehold", "traces", "_treehold", "removals"]).unwrap();
+    store.commit(Batch::new().put(&removals, "a damaged row", "{")).await.unwrap();
+    assert_eq!(all(&store).sweep_some(1).await.expect_err("reported").kind(), ErrorKind::Corrupt);
+    assert_eq!(rows_of_traces(&store).await, [format!("{removals} a damaged row")]);
+}
