@@ -66,9 +66,9 @@ pub use treehold_remote as remote;
 #[cfg(feature = "serve")]
 pub use treehold_serve as serve;
 pub use treehold_sessions as sessions;
+pub use treehold_traces as traces;
 #[cfg(all(feature = "filesystem", unix))]
 pub use treehold_tree::mirror;
-pub use treehold_traces as traces;
 pub use treehold_tree::{checkpoint, composite, forward_backend, layer};
 
 #[cfg(feature = "cli")]

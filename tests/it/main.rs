@@ -31,10 +31,10 @@ mod servers;
 mod sessions;
 mod threads;
 mod tiers;
-#[cfg(all(feature = "cli", feature = "serve", feature = "sqlite", unix))]
-mod tunnel;
 #[cfg(feature = "serve")]
 mod traces;
+#[cfg(all(feature = "cli", feature = "serve", feature = "sqlite", unix))]
+mod tunnel;
 
 mod stores;
 

@@ -1,7 +1,7 @@
 //! Plans what a save writes to the log of a value: the messages that the log does not have in the value's window.
 
 use crate::rows::{corrupt, new_id};
-use crate::value::{Body, Content, Digest, Frame, Log, NO_MESSAGES, Run, Segment, Window, chain, digest_of};
+use crate::value::{Body, Content, Digest, Digests, Frame, Log, Run, Segment, Window, hex};
 use std::collections::HashMap;
 use std::ops::Range;
 use treehold_core::error::Result;
@@ -37,34 +37,6 @@ pub(crate) struct Plan<'a> {
     pub(crate) dropped: Vec<String>,
     /// The segments to which `leaving` refers.
     pub(crate) segments: Vec<Segment>,
-}
-
-/// The digests of the messages of a content.
-pub(crate) struct Digests {
-    each: Vec<Digest>,
-    /// The digest of the first n messages, by n.
-    chained: Vec<Digest>,
-}
-
-impl Digests {
-    pub(crate) fn of(frame: &Frame<'_>) -> Self {
-        let each: Vec<Digest> = frame.messages.iter().map(|message| digest_of(message)).collect();
-        let mut chained = vec![NO_MESSAGES];
-        for digest in &each {
-            chained.push(chain(&chained[chained.len() - 1], digest));
-        }
-        Self { each, chained }
-    }
-
-    /// Returns whether the messages start with those of a window.
-    pub(crate) fn start_with(&self, window: &Window) -> bool {
-        let chained = usize::try_from(window.count).ok().and_then(|count| self.chained.get(count));
-        chained.is_some_and(|digest| hex(digest) == window.digest)
-    }
-}
-
-pub(crate) fn hex(digest: &Digest) -> String {
-    blake3::Hash::from_bytes(*digest).to_hex().to_string()
 }
 
 /// The places of a window's messages, in order.
@@ -214,7 +186,7 @@ fn drop_segments(plan: &mut Plan<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Layout;
+    use crate::value::{Layout, digest_of};
     use proptest::prelude::*;
     use treehold_core::json::Json;
 

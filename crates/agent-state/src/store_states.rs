@@ -4,14 +4,14 @@ use crate::contract::{
     AgentStateStore, FenceFallen, SaveOptions, SessionIdPage, StateCapabilities, StateConflict, StateKey, StateVersion, UserPage,
     VersionedState,
 };
-use crate::log::{COMMIT_BYTES_MAX, COMMIT_ROWS_MAX, Plan, hex, plan};
+use crate::log::{COMMIT_BYTES_MAX, COMMIT_ROWS_MAX, Plan, plan};
 use crate::rows::{
     Due, FLOOR_TIME, Floor, Form, HeadMeta, Owner, SESSIONS, SessionRow, Task, corrupt, due_rows, floor_key, head_key, heads_prefix,
     new_id, position_key, read_head_key, sealed_row, session_floor_key, session_key, unsealed_row, user_of_key, users_of,
 };
 use crate::slot::StateSlot;
 use crate::states::AgentStates;
-use crate::value::{Body, Digest, Given, NO_MESSAGES, Segment, chain, message_json};
+use crate::value::{Body, Digest, Given, NO_MESSAGES, Segment, chain, hex, message_json};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};

@@ -1,6 +1,5 @@
 //! The text of a value, and its messages within it.
 
-use crate::log::Digests;
 use crate::options::AgentStatesOptions;
 use crate::rows::{Form, corrupt, seal, unseal};
 use crate::state::text_depth;
@@ -402,6 +401,34 @@ fn json(text: &str) -> Result<Json> {
 /// Reads a message.
 pub(crate) fn message_json(message: &[u8]) -> Result<Json> {
     Json::from_bytes(message).map_err(|error| corrupt("message").with_source(error))
+}
+
+/// The digests of the messages of a content.
+pub(crate) struct Digests {
+    pub(crate) each: Vec<Digest>,
+    /// The digest of the first n messages, by n.
+    pub(crate) chained: Vec<Digest>,
+}
+
+impl Digests {
+    pub(crate) fn of(frame: &Frame<'_>) -> Self {
+        let each: Vec<Digest> = frame.messages.iter().map(|message| digest_of(message)).collect();
+        let mut chained = vec![NO_MESSAGES];
+        for digest in &each {
+            chained.push(chain(&chained[chained.len() - 1], digest));
+        }
+        Self { each, chained }
+    }
+
+    /// Returns whether the messages start with those of a window.
+    pub(crate) fn start_with(&self, window: &Window) -> bool {
+        let chained = usize::try_from(window.count).ok().and_then(|count| self.chained.get(count));
+        chained.is_some_and(|digest| hex(digest) == window.digest)
+    }
+}
+
+pub(crate) fn hex(digest: &Digest) -> String {
+    blake3::Hash::from_bytes(*digest).to_hex().to_string()
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ mod organization;
 mod peers;
 #[cfg(feature = "remote")]
 mod remote;
-mod runner;
 mod runs;
 mod scripted;
 mod stored;
@@ -38,16 +37,18 @@ pub use model::{
     EventsPage, Goal, GoalStats, GoalStatus, GoalTree, GoalUpdate, Message, MessageUpdate, NewGoal, NewMessage, NewTrace, OtherFields,
     SequenceRange, Trace, TraceEvent, TraceMode, TraceStatus, TraceUpdate, kinds,
 };
-pub use stored::{KeyReused, RUN_LEASE_MAX, RunClaim, RunHeld, StoredTraces, Traces, TracesOptions, TracesSweeper};
 pub use organization::OrganizationTraces;
 #[cfg(feature = "remote")]
 pub use peers::{ApiKey, Peer, Peers, PeersOptions, TunnelOf};
 #[cfg(feature = "remote")]
 pub use remote::RemoteTraces;
-pub use runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult, TraceRunner};
-pub use runs::{ClaimRuns, HeldRun, RUN_ENDED, RunHandle, Runs, RunsOptions, TraceRuns};
 #[cfg(feature = "remote")]
 pub use runs::PeerRuns;
+pub use runs::{
+    ClaimRuns, HeldRun, RESULT_BYTES_MAX, RUN_ENDED, RunContext, RunHandle, RunRequest, RunResult, Runs, RunsOptions, TraceRunner,
+    TraceRuns,
+};
 pub use scripted::{Gate, ScriptedRunner, Step};
+pub use stored::{KeyReused, RUN_LEASE_MAX, RunClaim, RunHeld, StoredTraces, Traces, TracesOptions, TracesSweeper};
 #[cfg(feature = "tool")]
 pub use tool::{AGENT_TOOL, AgentCall, AgentCaller, AgentPlace, AgentPlaces, AgentTool, AgentToolOptions, OrganizationAgents};

@@ -3,7 +3,7 @@
 use crate::contract::{AddOptions, PathQuery, TraceStore};
 use crate::id::TraceAddress;
 use crate::model::{GoalStatus, GoalUpdate, Message, NewGoal, NewMessage, SequenceRange};
-use crate::runner::{RunContext, RunRequest, RunResult, TraceRunner};
+use crate::runs::{RunContext, RunRequest, RunResult, TraceRunner};
 #[cfg(feature = "tool")]
 use crate::tool::{AGENT_TOOL, AgentCall, AgentCaller, AgentPlace, AgentTool};
 use async_trait::async_trait;

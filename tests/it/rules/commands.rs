@@ -168,8 +168,10 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
         }
         "session ls" | "session show" | "session messages" | "session turns" | "session compact" | "session export" | "session import"
         | "session rm" => Err("works on the sessions of the user in a store, not on paths"),
-        "trace ls" | "trace show" | "trace messages" | "trace tail" | "trace create" | "trace continue" | "trace export" | "trace import"
-        | "trace rm" => Err("works on the traces of the user in a store and on layouts of the host, not on paths of the tree"),
+        "trace ls" | "trace show" | "trace messages" | "trace tail" | "trace create" | "trace continue" | "trace export"
+        | "trace import" | "trace rm" => {
+            Err("works on the traces of the user in a store and on layouts of the host, not on paths of the tree")
+        }
         "state ls" | "state show" | "state get" | "state put" | "state export" | "state interrupt" | "state rm" => {
             Err("works on the states of the user in a store, not on paths")
         }

@@ -1,10 +1,10 @@
 //! Runs on other servers.
 
 use super::result_of;
+use super::runner::{RunRequest, RunResult};
 use crate::contract::TraceStore;
 use crate::id::{Location, TraceAddress};
 use crate::peers::Peers;
-use crate::runner::{RunRequest, RunResult};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use std::sync::Arc;

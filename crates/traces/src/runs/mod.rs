@@ -10,17 +10,18 @@
 mod claim;
 #[cfg(feature = "remote")]
 mod elsewhere;
+mod runner;
 mod task;
 
 pub use claim::{ClaimRuns, HeldRun};
 #[cfg(feature = "remote")]
 pub use elsewhere::PeerRuns;
+pub use runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult, TraceRunner};
 
 use crate::contract::TraceStore;
 use crate::hybrid::HybridTraces;
 use crate::id::{Location, TraceAddress, TraceId};
 use crate::model::{OtherFields, TraceEvent};
-use crate::runner::{RunRequest, RunResult, TraceRunner};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -1,11 +1,11 @@
 //! One run, from its claim to its final status.
 
 use super::claim::{HeldRun, renew_until_lost};
+use super::runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult};
 use super::{Entered, RUN_ENDED, RunsOptions, STOP_REQUESTED, TraceRuns, result_of};
 use crate::contract::{AddOptions, TraceStore};
 use crate::id::TraceAddress;
 use crate::model::{NewMessage, OtherFields, TraceStatus, TraceUpdate};
-use crate::runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult};
 use futures::{FutureExt, StreamExt};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

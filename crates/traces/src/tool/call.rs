@@ -4,7 +4,7 @@ use super::AgentToolOptions;
 use super::place::{AgentPlace, Started};
 use crate::id::{Location, TraceAddress, TraceId};
 use crate::model::{GoalUpdate, NewGoal, NewMessage, NewTrace, OtherFields, TraceStatus};
-use crate::runner::{RunRequest, RunResult};
+use crate::runs::{RunRequest, RunResult};
 use futures::StreamExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};

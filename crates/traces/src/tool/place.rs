@@ -3,10 +3,10 @@
 use crate::contract::{TraceStore, UnknownAgent};
 use crate::id::{Location, TraceAddress};
 use crate::organization::OrganizationTraces;
-use crate::runner::{RunRequest, RunResult};
 #[cfg(feature = "remote")]
 use crate::runs::PeerRuns;
 use crate::runs::{RunHandle, Runs, TraceRuns};
+use crate::runs::{RunRequest, RunResult};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Running agents on traces.
 
+use super::TraceRuns;
 use crate::contract::TraceStore;
 use crate::id::TraceAddress;
 use crate::model::{NewMessage, TraceStatus};
-use crate::runs::TraceRuns;
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
