@@ -129,6 +129,7 @@ impl Machine {
     }
 
     /// Ends the machine as a power cut does: nothing more is written.
+    #[allow(dead_code, reason = "only the test that plays this story kills a machine")]
     pub(crate) fn kill(mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
