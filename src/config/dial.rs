@@ -65,7 +65,7 @@ mod opened {
     fn rights(access: &str, paths: &[String]) -> Result<Rights> {
         let found = Access::ALL.into_iter().find(|known| known.name() == access);
         let access = found.ok_or_else(|| Error::invalid_argument(format!("`{access}` is not an access level")))?;
-        let paths = paths.iter().map(|path| VfsPathBuf::parse(path)).collect::<Result<Vec<_>, _>>()?;
+        let paths = paths.iter().map(VfsPathBuf::parse).collect::<Result<Vec<_>, _>>()?;
         Ok(Rights::new(access).with_paths(paths))
     }
 }
