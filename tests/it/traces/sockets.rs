@@ -23,7 +23,7 @@ struct Socket<'a> {
 }
 
 /// Sends a handshake. Returns the socket, or the answer that refused it.
-fn handshake<'a>(served: &'a Served, path: &str, headers: &[(&str, &str)]) -> Result<Socket<'a>, Response<Option<Vec<u8>>>> {
+fn handshake<'a>(served: &'a Served, path: &str, headers: &[(&str, &str)]) -> Result<Socket<'a>, Box<Response<Option<Vec<u8>>>>> {
     let address = served.base.trim_start_matches("http://");
     let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
     for (name, value) in headers {
@@ -33,7 +33,7 @@ fn handshake<'a>(served: &'a Served, path: &str, headers: &[(&str, &str)]) -> Re
         let stream = TcpStream::connect(address).await.unwrap();
         match tokio_tungstenite::client_async(request, stream).await {
             Ok((stream, _)) => Ok(Socket { served, stream }),
-            Err(Error::Http(response)) => Err(*response),
+            Err(Error::Http(response)) => Err(response),
             Err(error) => panic!("{path}: {error}"),
         }
     })
