@@ -384,7 +384,7 @@ mod tests {
             ),
             (
                 "[serve.dial.cloud]\nurl = \"https://h\"\npaths = [\"/a\"]\n".to_owned(),
-                "configuration:3:9: `paths` limits requests without a token, and there are none without `access`; set `access`, or leave `paths` out",
+                "configuration:3:1: `paths` limits requests without a token, and there are none without `access`; set `access`, or leave `paths` out",
             ),
             (
                 route("http://example.org"),
