@@ -147,7 +147,7 @@ fn fault_names_line_column_and_intended_key() {
         ),
         (
             "[traces.external]\ntype = \"remote\"\nagents = [{ url = \"https://h\", api_key = \"s3cret\" }]",
-            "treehold.toml:3:41: a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`",
+            "treehold.toml:3:42: a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`",
         ),
         ("[scope]\nuser = \"\"", "treehold.toml:2:8: the user id is empty; leave it out or name one"),
     ];

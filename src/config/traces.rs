@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use treehold_core::clock::parse_age;
 use treehold_core::error::{Error, Result};
-use treehold_core::scope::Scope;
+use treehold_core::scope::check_id;
 use treehold_traces::{Location, OrganizationTraces, TraceAddress, Traces, TracesOptions};
 
 /// The name, among the stores, of the store at `internal.url`.
@@ -202,12 +202,9 @@ impl TracesConfig {
             let hint = Some("set `allow_unregistered_hosts` too, or leave it out".to_owned());
             return Err(Broken::new(&["traces", "allow_private_hosts"], message).with_hint(hint));
         }
-        let scopes = [
-            ("tenant", self.tenant.iter().fold(Scope::new(), |scope, tenant| scope.with_tenant(tenant))),
-            ("user", self.user.iter().fold(Scope::new(), |scope, user| scope.with_user(user))),
-        ];
-        for (key, scope) in scopes {
-            scope.validate().map_err(|error| Broken::new(&["traces", key], error.message()))?;
+        for (key, id) in [("tenant", &self.tenant), ("user", &self.user)] {
+            let checked = id.as_deref().map_or(Ok(()), |id| check_id(key, id));
+            checked.map_err(|error| Broken::new(&["traces", key], error.message()))?;
         }
         self.own_location().map(drop).map_err(|error| Broken::new(&["traces", "own_location"], error.message()))
     }

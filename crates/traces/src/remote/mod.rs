@@ -200,6 +200,11 @@ fn is_absent(error: &Error) -> bool {
     error.kind() == ErrorKind::NotFound || status.is_some_and(|RefusedStatus(status)| *status == StatusCode::NOT_FOUND)
 }
 
+/// Makes the error for a trace that does not exist.
+fn absent(trace: &TraceAddress) -> Error {
+    Error::new(ErrorKind::NotFound, format!("the trace `{trace}` does not exist")).without_effect()
+}
+
 /// Restores the source of an error that arrived as a problem, and the kind of one from a server of another kind.
 fn as_received(error: Error) -> Error {
     match error.kind() {
@@ -303,6 +308,9 @@ impl TraceStore for RemoteTraces {
             let message = format!("{} messages are over the limit of {PAGE_MAX}; append fewer at once", messages.len());
             return Err(Error::invalid_argument(message).without_effect());
         }
+        if messages.is_empty() {
+            return self.add_nothing(trace, options).await;
+        }
         let place = self.place(trace).await?;
         let key = options.idempotency_key.clone().unwrap_or_else(new_key);
         let body = Append { messages: &messages, expected_head: options.expected_head };
@@ -323,7 +331,7 @@ impl TraceStore for RemoteTraces {
             // An absent trace is an error, and its answer is the same as that for an absent message.
             None => match self.get_trace(trace).await? {
                 Some(_) => Ok(None),
-                None => Err(Error::new(ErrorKind::NotFound, format!("the trace `{trace}` does not exist"))),
+                None => Err(absent(trace)),
             },
         }
     }
@@ -338,6 +346,8 @@ impl TraceStore for RemoteTraces {
 
     async fn get_messages(&self, trace: &TraceAddress, query: &MessagesQuery) -> Result<MessagesPage> {
         let place = self.place(trace).await?;
+        let mut query = query.clone();
+        query.limit = query.limit.min(PAGE_MAX);
         let mut path = place.path("/messages");
         with_parameter(&mut path, "limit", &query.limit.to_string());
         if query.offset > 0 {
@@ -346,18 +356,20 @@ impl TraceStore for RemoteTraces {
         query.since_sequence.iter().for_each(|since| with_parameter(&mut path, "since_sequence", &since.to_string()));
         query.goal_id.iter().for_each(|goal| with_parameter(&mut path, "goal_id", goal));
         let mut page: MessagesPage = place.ask(&Ask::get(path)).await?;
-        place.check_page(&page, query)?;
+        place.check_page(&page, &query)?;
         page.messages = page.messages.into_iter().map(|message| place.message_received(message)).collect();
         Ok(page)
     }
 
     async fn get_main_path(&self, trace: &TraceAddress, query: &PathQuery) -> Result<MessagesPage> {
         let place = self.place(trace).await?;
+        let mut query = query.clone();
+        query.limit = query.limit.map(|limit| limit.min(PAGE_MAX));
         let mut path = place.path("/messages?mode=main_path");
         query.head_sequence.iter().for_each(|head| with_parameter(&mut path, "head_sequence", &head.to_string()));
         query.limit.iter().for_each(|limit| with_parameter(&mut path, "limit", &limit.to_string()));
         let mut page: MessagesPage = place.ask(&Ask::get(path)).await?;
-        place.check_path(&page, query)?;
+        place.check_path(&page, &query)?;
         page.messages = page.messages.into_iter().map(|message| place.message_received(message)).collect();
         Ok(page)
     }
@@ -372,7 +384,7 @@ impl TraceStore for RemoteTraces {
     }
 
     async fn get_events(&self, trace: &TraceAddress, since_event_id: u64, limit: usize) -> Result<EventsPage> {
-        let place = self.place(trace).await?;
+        let (place, limit) = (self.place(trace).await?, limit.min(PAGE_MAX));
         let mut path = place.path("/events");
         with_parameter(&mut path, "since_event_id", &since_event_id.to_string());
         with_parameter(&mut path, "limit", &limit.to_string());
@@ -385,7 +397,7 @@ impl TraceStore for RemoteTraces {
         let place = self.place(trace).await?;
         // A trace that cannot be read is refused here, not by the first event.
         if self.get_trace(trace).await?.is_none() {
-            return Err(Error::new(ErrorKind::NotFound, format!("the trace `{trace}` does not exist")));
+            return Err(absent(trace));
         }
         let path = place.path(&format!("/watch?since_event_id={since_event_id}"));
         Ok(watch::follow(place, &path, since_event_id))
@@ -393,6 +405,17 @@ impl TraceStore for RemoteTraces {
 }
 
 impl RemoteTraces {
+    /// Answers an append without messages, which servers refuse.
+    async fn add_nothing(&self, trace: &TraceAddress, options: &AddOptions) -> Result<Added> {
+        let found = self.get_trace(trace).await?.ok_or_else(|| absent(trace))?;
+        let head_sequence = found.head_sequence;
+        if options.expected_head.is_some_and(|expected| expected != head_sequence) {
+            let message = format!("the head of the trace `{trace}` is {head_sequence}; read what was added, and try again");
+            return Err(Error::new(ErrorKind::Conflict, message).without_effect());
+        }
+        Ok(Added { messages: Vec::new(), head_sequence, repeated: false })
+    }
+
     async fn create_at(&self, place: Place, trace: NewTrace) -> Result<Trace> {
         let expected = trace.trace_id.as_ref().map(|id| id.id().clone());
         let ask = Ask::post(ROUTES).with_json(&place.new_trace_sent(trace))?.with_key(new_key());
