@@ -308,7 +308,8 @@ impl TraceStore for RemoteTraces {
             let message = format!("{} messages are over the limit of {PAGE_MAX}; append fewer at once", messages.len());
             return Err(Error::invalid_argument(message).without_effect());
         }
-        if messages.is_empty() {
+        // Only the owner knows whether a key was used for other messages.
+        if messages.is_empty() && options.idempotency_key.is_none() {
             return self.add_nothing(trace, options).await;
         }
         let place = self.place(trace).await?;
