@@ -134,8 +134,8 @@ fn of_command(command: &str) -> Result<Door, &'static str> {
         "state ls" | "state show" | "state get" | "state put" | "state copy" | "state export" | "state interrupt" | "state rm" => {
             Err("reaches no file")
         }
-        "trace ls" | "trace show" | "trace messages" | "trace tail" | "trace create" | "trace continue" | "trace export" | "trace import"
-        | "trace rm" => Err("reaches no file"),
+        "trace ls" | "trace show" | "trace messages" | "trace tail" | "trace create" | "trace continue" | "trace export"
+        | "trace import" | "trace rm" => Err("reaches no file"),
         "token create" | "token ls" | "token revoke" | "config show" | "config check" | "config init" | "config trust" => Err(NO_LISTING),
         _ => panic!("say here whether the command `{command}` lists a directory"),
     }
