@@ -210,7 +210,7 @@ fn token_examples_create_the_tokens_they_describe() {
         .filter_map(|line| line.trim().strip_prefix("treehold token create "))
         .map(|rest| ["token", "create"].into_iter().chain(rest.split_whitespace()).collect())
         .collect();
-    assert_eq!(examples.len(), 2, "{help}");
+    assert_eq!(examples.len(), 3, "{help}");
     for example in &examples {
         home.ok(example);
     }

@@ -14,6 +14,9 @@ const HOSTILE: &str = "a\u{1b}]0;owned\u{7}b\u{1b}[31mc\u{7f}d\u{9b}2Je\u{202e}f
 /// A session whose id reorders text.
 const SESSION: &str = "s\u{202e}";
 
+/// A trace whose id reorders text.
+const TRACE: &str = "t\u{202e}";
+
 /// A home where every text is hostile.
 fn hostile() -> Home {
     let home = Home::new();
@@ -50,6 +53,8 @@ fn hostile() -> Home {
     // JSON has escapes for control characters, but others can be literal.
     home.with_stdin(&["state", "put", SESSION], state.to_string().as_bytes()).success();
     home.with_stdin(&["state", "put", SESSION, HOSTILE], b"7").success();
+    home.ok(&["trace", "create", "--id", TRACE, &format!("{HOSTILE}\nforged")]);
+    home.ok(&["trace", "continue", "--no-run", TRACE, &format!("{HOSTILE}\nforged")]);
     home
 }
 
@@ -161,6 +166,15 @@ const SHOWING: &[&[&str]] = &[
     &["session", "export", SESSION],
     &["session", "import", "none\u{1b}[31m"],
     &["session", "rm", "none\u{202e}"],
+    &["trace", "ls"],
+    &["trace", "show", TRACE],
+    &["trace", "messages", TRACE],
+    &["trace", "tail", "--once", TRACE],
+    &["trace", "create", "--id", "u\u{202e}", "x\u{1b}[31m"],
+    &["trace", "continue", "--no-run", "none\u{1b}[31m", "x\u{1b}[31m"],
+    &["trace", "export", "--to", "traces\u{1b}[31m"],
+    &["trace", "import", "--from", "none\u{1b}[31m"],
+    &["trace", "rm", "none\u{202e}"],
     &["state", "ls"],
     &["state", "ls", "--users"],
     &["state", "show", SESSION],
