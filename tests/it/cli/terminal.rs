@@ -171,7 +171,7 @@ const SHOWING: &[&[&str]] = &[
     &["trace", "messages", TRACE],
     &["trace", "tail", "--once", TRACE],
     &["trace", "create", "--id", "u\u{202e}", "x\u{1b}[31m"],
-    &["trace", "continue", "--no-run", "none\u{1b}[31m", "x\u{1b}[31m"],
+    &["trace", "continue", "--no-run", "none\u{202e}", "x\u{1b}[31m"],
     &["trace", "export", "--to", "traces\u{1b}[31m"],
     &["trace", "import", "--from", "none\u{1b}[31m"],
     &["trace", "rm", "none\u{202e}"],
