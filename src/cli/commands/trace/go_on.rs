@@ -1,11 +1,13 @@
 //! `trace continue`: a message for an agent, here or elsewhere.
 
 use super::Reached;
+use crate::Error;
+#[cfg(feature = "remote")]
+use crate::ErrorKind;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::clock::parse_age;
 use crate::traces::{AddOptions, NewMessage, TraceAddress, TraceStatus};
-use crate::{Error, ErrorKind};
 use clap::Args;
 use serde::Serialize;
 use std::time::Duration;
