@@ -25,7 +25,7 @@ use treehold::traces::{
 };
 use treehold::{Error, ErrorKind, MemoryStore, RemoteOptions, Result, Scope, Workspace};
 
-const TENANT: &str = "acme";
+pub(crate) const TENANT: &str = "acme";
 const USER: &str = "ada";
 
 /// How long each side may take to answer.
@@ -70,7 +70,13 @@ impl Machine {
         Ok(laptop)
     }
 
-    async fn start(name: &str, runner: Arc<dyn TraceRunner>, store: Arc<dyn Store>, peers: Peers, options: ServeOptions) -> Result<Self> {
+    pub(crate) async fn start(
+        name: &str,
+        runner: Arc<dyn TraceRunner>,
+        store: Arc<dyn Store>,
+        peers: Peers,
+        options: ServeOptions,
+    ) -> Result<Self> {
         let local = Traces::new(store.clone());
         let own = Location::agent(name)?;
         let organization =
@@ -94,7 +100,7 @@ impl Machine {
     }
 
     /// Creates a token.
-    async fn token(&self, rights: Rights) -> Result<String> {
+    pub(crate) async fn token(&self, rights: Rights) -> Result<String> {
         let scope = Scope::new().with_tenant(TENANT).with_user(USER);
         Ok(TokenBook::new(self.store.clone()).create(scope, rights, None, None).await?.1)
     }
@@ -132,7 +138,9 @@ impl Machine {
     #[allow(dead_code, reason = "only the test that plays this story kills a machine")]
     pub(crate) fn kill(mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            // Its port is free once its threads have ended. Only a thread without a runtime may wait for that.
+            let ended = std::thread::spawn(move || runtime.shutdown_timeout(Duration::from_secs(5)));
+            ended.join().expect("the end of a runtime does not panic");
         }
     }
 }
@@ -146,7 +154,7 @@ impl Drop for Machine {
     }
 }
 
-fn scope() -> Scope {
+pub(crate) fn scope() -> Scope {
     Scope::new().with_tenant(TENANT).with_user(USER).with_thread("default")
 }
 

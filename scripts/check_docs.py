@@ -29,12 +29,13 @@ def prose(text):
 
 def anchors(page):
     """Returns the anchors of a page's headings, as GitHub makes them."""
-    found = set()
+    found = {}
     for _, line in prose(page.read_text()):
         if line.startswith("#"):
             heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line.lstrip("#").strip()).lower()
-            found.add(re.sub(r"[^\w\- ]", "", heading).replace(" ", "-"))
-    return found
+            anchor = re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
+            found[anchor] = found.get(anchor, 0) + 1
+    return {f"{anchor}-{number}" if number else anchor for anchor, count in found.items() for number in range(count)}
 
 
 def faults(page):

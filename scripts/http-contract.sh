@@ -6,8 +6,8 @@
 #   scripts/http-contract.sh [EXAMPLES]
 #
 # Event streams are left out, since they never end; tests/it/serve/events.rs, tests/it/serve/conversations.rs and tests/it/traces/streams.rs
-# test them. So are adminCompact, runTrace and stopTrace, which answer 501 unless a program attaches a compactor or a runner. Installs
-# schemathesis under the target directory with pip, once. PYTHON (python3) names the interpreter.
+# test them. So are adminCompact, reflectTrace, runTrace and stopTrace, which answer 501 unless a program attaches a compactor or a runner.
+# Installs schemathesis under the target directory with pip, once. PYTHON (python3) names the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=4.32.5
@@ -32,7 +32,7 @@ done
 base=$(sed 's#/mcp$##' "$work/address")
 (cd "$work" && timeout 900 "$venv/bin/st" run "$base/openapi.json" --max-examples "$examples" --generation-deterministic \
   --exclude-operation-id followEvents --exclude-operation-id followSession --exclude-operation-id adminCompact \
-  --exclude-operation-id watchTrace --exclude-operation-id runTrace --exclude-operation-id stopTrace \
+  --exclude-operation-id watchTrace --exclude-operation-id reflectTrace --exclude-operation-id runTrace --exclude-operation-id stopTrace \
   --exclude-checks positive_data_acceptance --suppress-health-check all > "$work/report" 2>&1) || {
   cat "$work/report" "$work/log"
   exit 1

@@ -58,7 +58,7 @@ pub use treehold_conformance as conformance;
 pub use treehold_conformance::{backend_conformance, checkpointer_conformance, store_conformance};
 #[cfg(any(feature = "remote", feature = "serve"))]
 pub use treehold_core::wire;
-pub use treehold_core::{clock, error, file, ops, path, scope, search, text, trace};
+pub use treehold_core::{clock, error, file, lock_wait, ops, path, scope, search, text, trace};
 #[cfg(feature = "mcp")]
 pub use treehold_mcp as mcp;
 #[cfg(feature = "remote")]
@@ -122,5 +122,5 @@ pub use tools::{Tool, ToolCall, ToolOutput};
 pub use workspace::{Workspace, WorkspaceBuilder};
 
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../docs/rust.md")]
+struct RustPage;

@@ -135,9 +135,9 @@ fn limit() -> impl Strategy<Value = usize> {
 }
 
 fn glob_options() -> impl Strategy<Value = GlobOptions> {
-    (glob(), any::<[bool; 4]>(), limit()).prop_map(|(pattern, [hidden, ignored, insensitive, directories], limit)| {
+    (glob(), any::<[bool; 5]>(), limit()).prop_map(|(pattern, [hidden, entered, ignored, insensitive, directories], limit)| {
         let options = GlobOptions::new(pattern).with_limit(limit).with_directories(directories).with_case_insensitive(insensitive);
-        options.with_hidden(hidden).with_ignored(ignored)
+        options.with_hidden(hidden).with_hidden_directories(entered).with_ignored(ignored)
     })
 }
 
@@ -147,9 +147,17 @@ fn grep_options() -> impl Strategy<Value = GrepOptions> {
         2 => proptest::sample::select(vec![(r"^\w+", true), ("need.*e", true), ("a|b$", true), (r"\s$", true), ("[^a]b", true), ("(?i)NEEDLE", true)]),
     ];
     let globs = || vec(glob(), 0..2);
-    let flags = (any::<[bool; 5]>(), 0_usize..3, 0_usize..3, proptest::option::weighted(0.2, 0_u64..30));
+    let flags = (any::<[bool; 6]>(), 0_usize..3, 0_usize..3, proptest::option::weighted(0.2, 0_u64..30));
     (pattern, globs(), globs(), flags, limit(), proptest::option::weighted(0.2, 1_usize..3), 0_u8..9).prop_map(
-        |((pattern, regex), include, exclude, ([hidden, ignored, binary, word, line], before, after, size), limit, of_file, kind)| {
+        |(
+            (pattern, regex),
+            include,
+            exclude,
+            ([hidden, entered, ignored, binary, word, line], before, after, size),
+            limit,
+            of_file,
+            kind,
+        )| {
             let mut options = if regex { GrepOptions::regex(pattern) } else { GrepOptions::new(pattern) };
             (options.include, options.exclude, options.size_max_bytes) = (include, exclude, size);
             options.case = [CaseMode::Sensitive, CaseMode::Insensitive, CaseMode::Smart][usize::from(kind % 3)];
@@ -164,6 +172,7 @@ fn grep_options() -> impl Strategy<Value = GrepOptions> {
             options.invert = kind == 8;
             options
                 .with_hidden(hidden)
+                .with_hidden_directories(entered)
                 .with_ignored(ignored)
                 .with_binary(binary)
                 .with_word(word)
@@ -176,9 +185,10 @@ fn grep_options() -> impl Strategy<Value = GrepOptions> {
 /// Words that occur in no path, because the words of a path depend on where a tree is mounted.
 fn search_options() -> impl Strategy<Value = SearchOptions> {
     let query = proptest::sample::select(vec!["needle", "needles", "line two", "needle or line", "absent"]);
-    (query, vec(glob(), 0..2), vec(glob(), 0..2), any::<[bool; 2]>(), 1_usize..4).prop_map(
-        |(query, include, exclude, [hidden, ignored], limit)| {
-            let mut options = SearchOptions::new(query).with_hidden(hidden).with_ignored(ignored).with_limit(limit);
+    (query, vec(glob(), 0..2), vec(glob(), 0..2), any::<[bool; 3]>(), 1_usize..4).prop_map(
+        |(query, include, exclude, [hidden, entered, ignored], limit)| {
+            let mut options = SearchOptions::new(query).with_hidden(hidden).with_hidden_directories(entered);
+            options = options.with_ignored(ignored).with_limit(limit);
             (options.include, options.exclude) = (include, exclude);
             options
         },
@@ -233,6 +243,7 @@ rows! {
     state: 256, trees::state;
     store_memory: 128, trees::store_memory;
     store_small_pages: 128, trees::store_small_pages;
+    store_with_history: 96, trees::store_with_history;
     store_indexed: 96, trees::store_indexed;
     #[cfg(feature = "sqlite")]
     store_sqlite: 32, trees::store_sqlite;

@@ -202,14 +202,15 @@ fn globs(u: &mut Unstructured<'_>) -> Result<Vec<String>> {
 
 fn glob_options(u: &mut Unstructured<'_>) -> Result<GlobOptions> {
     let options = GlobOptions::new(glob(u)?).with_limit(limit(u)?).with_directories(u.arbitrary()?);
-    Ok(options.with_case_insensitive(u.arbitrary()?).with_hidden(u.arbitrary()?).with_ignored(u.arbitrary()?))
+    let options = options.with_hidden(u.arbitrary()?).with_hidden_directories(u.arbitrary()?);
+    Ok(options.with_case_insensitive(u.arbitrary()?).with_ignored(u.arbitrary()?))
 }
 
 fn grep_options(u: &mut Unstructured<'_>) -> Result<GrepOptions> {
     let (pattern, is_regex) = *u.choose(&PATTERNS)?;
     let mut options = if is_regex { GrepOptions::regex(pattern) } else { GrepOptions::new(pattern) };
     options = options.with_matches_max(limit(u)?).with_hidden(u.arbitrary()?).with_ignored(u.arbitrary()?).with_binary(u.arbitrary()?);
-    options = options.with_word(u.arbitrary()?).with_whole_line(u.arbitrary()?);
+    options = options.with_word(u.arbitrary()?).with_whole_line(u.arbitrary()?).with_hidden_directories(u.arbitrary()?);
     options.case = *u.choose(&[CaseMode::Sensitive, CaseMode::Insensitive, CaseMode::Smart])?;
     options.output = *u.choose(&[GrepOutput::Content, GrepOutput::Files, GrepOutput::Counts])?;
     (options.include, options.exclude, options.invert) = (globs(u)?, globs(u)?, u.arbitrary()?);

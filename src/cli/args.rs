@@ -30,44 +30,55 @@ Exit codes:
   6  a store, disk or server failed";
 
 /// What every command understands.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Configuration file [default: ./treehold.toml, if trusted by `config trust`]
-    #[arg(long, value_name = "FILE", env = "TREEHOLD_CONFIG", hide_env_values = true, global = true)]
+    #[arg(long, value_name = "FILE", env = "TREEHOLD_CONFIG", hide_env_values = true, hide_short_help = true, global = true)]
     pub(crate) config: Option<PathBuf>,
     /// Directory for durable data [default: the user's data directory]
-    #[arg(long, value_name = "DIR", env = "TREEHOLD_DATA", hide_env_values = true, global = true)]
+    #[arg(long, value_name = "DIR", env = "TREEHOLD_DATA", hide_env_values = true, hide_short_help = true, global = true)]
     pub(crate) data: Option<PathBuf>,
     /// Thread whose state is mounted at `/` [default: default]
-    #[arg(long, value_name = "ID", env = "TREEHOLD_THREAD", hide_env_values = true, global = true)]
+    #[arg(long, value_name = "ID", env = "TREEHOLD_THREAD", hide_env_values = true, hide_short_help = true, global = true)]
     pub(crate) thread: Option<String>,
     /// User on whose behalf to run [default: default]
-    #[arg(long, value_name = "ID", env = "TREEHOLD_USER", hide_env_values = true, global = true)]
+    #[arg(long, value_name = "ID", env = "TREEHOLD_USER", hide_env_values = true, hide_short_help = true, global = true)]
     pub(crate) user: Option<String>,
     /// Tenant that the user belongs to [default: default]
-    #[arg(long, value_name = "ID", env = "TREEHOLD_TENANT", hide_env_values = true, global = true)]
+    #[arg(long, value_name = "ID", env = "TREEHOLD_TENANT", hide_env_values = true, hide_short_help = true, global = true)]
     pub(crate) tenant: Option<String>,
     /// Name of the agent, for `state` and for routes whose namespace contains one
-    #[arg(long, value_name = "ID", env = "TREEHOLD_AGENT", hide_env_values = true, global = true)]
+    #[arg(long, value_name = "ID", env = "TREEHOLD_AGENT", hide_env_values = true, hide_short_help = true, global = true)]
     pub(crate) agent: Option<String>,
     /// Session of an agent host whose notes and tool results are mounted at `/memo`
-    #[arg(long, value_name = "ID", env = "TREEHOLD_SESSION", hide_env_values = true, global = true)]
+    #[arg(long, value_name = "ID", env = "TREEHOLD_SESSION", hide_env_values = true, hide_short_help = true, global = true)]
     pub(crate) session: Option<String>,
     /// Print results and errors as one JSON value each
-    #[arg(long, global = true, conflicts_with = "jsonl")]
+    #[arg(long, global = true, hide_short_help = true, conflicts_with = "jsonl")]
     pub(crate) json: bool,
     /// Print one JSON value per line, for errors too
-    #[arg(long, global = true)]
+    #[arg(long, global = true, hide_short_help = true)]
     pub(crate) jsonl: bool,
+    /// Do not show long output in a pager
+    #[arg(long, global = true, hide_short_help = true)]
+    pub(crate) no_pager: bool,
     /// Suppress notices; with `grep`, all output
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, hide_short_help = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
     /// Report on standard error what was done
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, hide_short_help = true)]
     pub(crate) verbose: bool,
     /// When to use colour: auto, always or never
-    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", hide_possible_values = true, global = true)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        hide_short_help = true,
+        global = true
+    )]
     pub(crate) color: Color,
 }
 
@@ -79,8 +90,9 @@ impl Global {
 }
 
 /// When to use colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Color {
+    #[default]
     Auto,
     Always,
     Never,
@@ -98,17 +110,19 @@ impl Color {
     }
 }
 
-/// When a command looks at the state of the thread.
+/// When a command looks at the tree.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct When {
-    /// Read the thread's state as of a checkpoint (id, label, `latest` or `~N`); other mounts show their current content
-    #[arg(long, value_name = "CHECKPOINT")]
+    /// Read the tree as of a time or age, a checkpoint (id or label), or `~N` or `vN` of a file; fails where no past is kept
+    #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<String>,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(visible_alias = "st")]
+    Status(commands::status::Status),
     Ls(commands::ls::Ls),
     Tree(commands::tree::Tree),
     Cat(commands::cat::Cat),
@@ -119,6 +133,8 @@ pub(crate) enum Command {
     Grep(commands::grep::Grep),
     Search(commands::search::Search),
     Diff(commands::diff::Diff),
+    Log(commands::log::Log),
+    Show(commands::show::Show),
     Write(commands::write::Write),
     Append(commands::write::Append),
     Edit(commands::edit::Edit),
@@ -127,11 +143,18 @@ pub(crate) enum Command {
     Mv(commands::mv::Mv),
     Cp(commands::mv::Cp),
     Mkdir(commands::mkdir::Mkdir),
+    Restore(commands::restore::Restore),
+    Undo(commands::undo::Undo),
     Timeline(commands::timeline::Timeline),
     Watch(commands::timeline::Watch),
     #[cfg(unix)]
+    Import(commands::import::Import),
+    #[cfg(unix)]
+    Export(commands::import::Export),
+    #[cfg(unix)]
     Mirror(commands::mirror::MirrorCommand),
     Run(commands::run::Run),
+    Shell(commands::shell::Shell),
     Tools(commands::tools::Tools),
     #[cfg(feature = "mcp")]
     Mcp(commands::mcp::Mcp),

@@ -1,11 +1,9 @@
 //! What a command runs with: flags, output, stores and workspace, each opened on first use.
 
 use crate::agent_state::AgentStates;
-use crate::checkpoint::{At, Checkpoint, with_checkpoint};
 use crate::cli::args::{Command, Global, When};
 use crate::cli::commands;
 use crate::cli::commands::config::forgetful_stores;
-use crate::cli::commands::thread::kept;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Progress, counted};
 use crate::cli::terminal::shown;
@@ -38,33 +36,47 @@ pub(crate) struct Context {
     workspace: Option<Workspace>,
     threads: Option<Arc<Threads>>,
     session: Option<Session>,
+    /// The tree that the command read last.
+    tree_read: Option<Arc<dyn Backend>>,
     /// Set while a thread is being saved. An interrupt waits for it.
     saving: Arc<AtomicBool>,
     /// Host files that govern the trees of this command, beyond those of the configuration, with the reason for each.
     governing: Vec<(PathBuf, &'static str)>,
+    /// Whether the command has already said which stores forget.
+    told_forgetful: bool,
     /// Whether the command has already reported an untrusted configuration file.
     told_untrusted: Cell<bool>,
+    /// Whether stores and directories that do not exist are left out rather than created.
+    creates_nothing: bool,
+    /// Whether the process continues after an interrupt.
+    survives_interrupts: bool,
 }
 
 /// Runs a command until it ends or the user interrupts it. An interrupt lets a save in progress finish, and prevents a new one.
 pub(crate) async fn until_interrupted(context: &mut Context, command: Command) -> Result<Outcome, Failure> {
-    // Servers and mirrors handle signals themselves and shut down in order.
+    // Servers, mirrors, imports and exports handle signals themselves and shut down in order.
     match command {
         #[cfg(feature = "mcp")]
         Command::Mcp(_) => return finished(context, command).await,
         #[cfg(feature = "serve")]
         Command::Serve(_) => return finished(context, command).await,
         #[cfg(unix)]
-        Command::Mirror(_) => return finished(context, command).await,
+        Command::Mirror(_) | Command::Import(_) | Command::Export(_) => return finished(context, command).await,
+        // An interrupt is for the editor.
+        Command::Edit(ref edit) if edit.opens_editor() => return finished(context, command).await,
         _ => {}
     }
     let saving = context.saving.clone();
-    let run = std::pin::pin!(finished(context, command));
-    let mut run = run;
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    // A shell survives interrupts, so one that arrives before the first poll would be lost. Otherwise it ends the process until then.
+    if context.survives_interrupts && futures::poll!(interrupted.as_mut()).is_ready() {
+        return Ok(Outcome::Interrupted);
+    }
+    let mut run = std::pin::pin!(finished(context, command));
     tokio::select! {
         biased;
         ended = &mut run => ended,
-        Ok(()) = tokio::signal::ctrl_c() => {
+        Ok(()) = &mut interrupted => {
             if saving.load(Ordering::Acquire) {
                 run.await?;
             }
@@ -90,10 +102,35 @@ impl Context {
             workspace: None,
             threads: None,
             session: None,
+            tree_read: None,
             saving: Arc::default(),
             governing: Vec::new(),
+            told_forgetful: false,
             told_untrusted: Cell::new(false),
+            creates_nothing: false,
+            survives_interrupts: false,
         }
+    }
+
+    /// Leaves out stores and directories that do not exist, rather than creating them. Call it before anything is opened.
+    pub(crate) fn create_nothing(&mut self) {
+        self.creates_nothing = true;
+    }
+
+    /// Prepares for a process that continues after an interrupt.
+    pub(crate) fn survive_interrupts(&mut self) {
+        self.survives_interrupts = true;
+    }
+
+    /// Sets the flags of the next command. The stores stay open, and the thread is read anew.
+    pub(crate) fn set_global(&mut self, global: Global) {
+        // The mounts of a session are part of the workspace.
+        if global.session != self.global.session {
+            (self.workspace, self.threads) = (None, None);
+        }
+        self.out = Output::new(&global);
+        (self.session, self.tree_read) = (None, None);
+        self.global = global;
     }
 
     /// Prevents a host file from being changed through the trees of this command.
@@ -103,7 +140,7 @@ impl Context {
     }
 
     /// Returns the default directory of durable data.
-    fn data(&self) -> Result<PathBuf, Error> {
+    pub(crate) fn data(&self) -> Result<PathBuf, Error> {
         match &self.global.data {
             Some(data) => absolute(data),
             None => user_data(),
@@ -147,6 +184,9 @@ impl Context {
         }
         if let Some(session) = &self.global.session {
             config.set_session(session, "--session or TREEHOLD_SESSION")?;
+        }
+        if self.creates_nothing {
+            config.create_nothing();
         }
         Ok(config)
     }
@@ -268,20 +308,31 @@ impl Context {
 
     /// Returns the tree of the thread.
     pub(crate) async fn tree(&mut self) -> Result<Arc<dyn Backend>, Error> {
-        Ok(self.session().await?.backend())
+        let tree = self.session().await?.backend();
+        self.tree_read = Some(tree.clone());
+        Ok(tree)
     }
 
-    /// Returns the tree of the thread. If a checkpoint is named, its state is that of the checkpoint.
+    /// Returns the tree that the command read last.
+    pub(crate) fn tree_read(&self) -> Option<Arc<dyn Backend>> {
+        self.tree_read.clone()
+    }
+
+    /// Returns the tree of the thread, as it was if a moment is named.
     pub(crate) async fn tree_at(&mut self, when: &When) -> Result<Arc<dyn Backend>, Error> {
-        let Some(name) = &when.at else { return self.tree().await };
-        if !self.config()?.routes.values().any(|route| route.tier == RouteType::State) {
-            let message = "no route mounts the thread's state, which is all that a checkpoint holds; leave `--at` out";
-            return Err(Error::invalid_argument(message));
+        match &when.at {
+            Some(name) => self.tree_as_of(name).await,
+            None => self.tree().await,
         }
-        let (checkpointer, scope) = (kept(self)?, self.scope()?);
-        let (workspace, scope) = (&self.workspace()?, &scope);
-        let open = |found: Checkpoint| -> BoxFuture<'_, _> { Box::pin(workspace.tree_at(scope, At::Id(found.id))) };
-        with_checkpoint(&*checkpointer, scope, name, open).await
+    }
+
+    /// Returns the tree of the thread as it was at a moment.
+    pub(crate) async fn tree_as_of(&mut self, name: &str) -> Result<Arc<dyn Backend>, Error> {
+        self.check_mounted_session().await?;
+        let scope = self.scope()?;
+        let tree = self.workspace()?.tree_as_of(&scope, name).await?;
+        self.tree_read = Some(tree.clone());
+        Ok(tree)
     }
 
     /// Shows progress on a terminal once work takes long.
@@ -293,8 +344,10 @@ impl Context {
     /// too. If another writer saved the thread meanwhile, the work is repeated on the new state, unless it also changed something outside
     /// the thread.
     pub(crate) async fn lasting<T>(&mut self, mut work: impl AsyncFnMut(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
-        for name in forgetful_stores(&self.config()?) {
-            self.out.notice(format_args!("the store `{name}` is in memory; its content is lost when this command ends"));
+        if !std::mem::replace(&mut self.told_forgetful, true) {
+            for name in forgetful_stores(&self.config()?) {
+                self.out.notice(format_args!("the store `{name}` is in memory; its content is lost when this command ends"));
+            }
         }
         self.check_mounted_session().await?;
         let (threads, scope) = (self.threads()?, self.scope()?);
@@ -358,8 +411,20 @@ pub(crate) async fn content(text: Option<String>) -> Result<Vec<u8>, Error> {
         None if crate::cli::output::stdin_is_terminal() => {
             Err(Error::invalid_argument("no content is given; name it as an argument, or pipe it in"))
         }
-        _ => stdin().await,
+        _ => {
+            check_stdin()?;
+            stdin().await
+        }
     }
+}
+
+/// Refuses to read standard input as content if it has the commands of a shell.
+pub(crate) fn check_stdin() -> Result<(), Error> {
+    if crate::cli::output::stdin_has_commands() {
+        let message = "standard input has the commands of the shell; give the content as an argument or a file";
+        return Err(Error::invalid_argument(message));
+    }
+    Ok(())
 }
 
 /// Reads standard input to its end on a separate thread, so that a silent pipe does not delay signals.

@@ -7,7 +7,6 @@ use crate::{Error, ErrorKind};
 use clap::ValueEnum;
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 /// The outcome of a command that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,13 +28,13 @@ impl Outcome {
     }
 }
 
-impl From<Outcome> for ExitCode {
+impl From<Outcome> for u8 {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Done => Self::SUCCESS,
-            Outcome::Nothing => Self::from(1),
-            Outcome::Failed(kind) => Self::from(code(kind)),
-            Outcome::Interrupted => Self::from(130),
+            Outcome::Done => 0,
+            Outcome::Nothing => 1,
+            Outcome::Failed(kind) => code(kind),
+            Outcome::Interrupted => 130,
         }
     }
 }
@@ -94,16 +93,16 @@ pub(crate) fn error_of(record: &ErrorRecord) -> Error {
 }
 
 /// Reports a failure on standard error and returns its exit code.
-pub(crate) fn report(failure: &Failure, global: &Global) -> ExitCode {
+pub(crate) fn report(failure: &Failure, global: &Global) -> u8 {
     match failure {
-        Failure::ClosedPipe => ExitCode::SUCCESS,
+        Failure::ClosedPipe => 0,
         Failure::Output(error) => {
             tell(&Error::new(ErrorKind::Unavailable, format!("the output cannot be written: {error}")), global);
-            ExitCode::from(6)
+            6
         }
         Failure::Library(error) => {
             tell(error, global);
-            ExitCode::from(code(error.kind()))
+            code(error.kind())
         }
     }
 }
@@ -142,7 +141,7 @@ pub(crate) fn message(error: &Error) -> String {
 }
 
 /// Reports an invalid command line, or prints the requested help.
-pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error) -> u8 {
     let as_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json" || arg == "--jsonl");
     if error.use_stderr() && as_json {
         let text = error.render().to_string();
@@ -162,7 +161,14 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
             false => write!(anstream::stdout(), "{text}"),
         };
     }
-    ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+    if error.use_stderr() { 2 } else { 0 }
+}
+
+/// Prints the short help of the program: as data if it was asked for, otherwise as the answer to a command line without a command.
+pub(crate) fn short_help(is_asked: bool) -> u8 {
+    let help = super::habits::SHORT_HELP.as_bytes();
+    let _ = if is_asked { io::stdout().write_all(help) } else { io::stderr().write_all(help) };
+    if is_asked { 0 } else { 2 }
 }
 
 /// Returns the colour choice from a command line that could not be parsed.

@@ -2,28 +2,61 @@
 
 use crate::cli::args::Global;
 use crate::cli::exit::Failure;
+use crate::cli::pager::Pager;
 use crate::cli::terminal;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Standard output and standard error, as configured by the flags.
 ///
 /// Standard output is buffered. Content ([`Output::content`]) is written byte for byte unless standard output is a terminal. Everything
 /// else, and content on a terminal, passes through [`terminal`](crate::cli::terminal). Colours are written only if they are displayed.
+///
+/// Lists are laid out for people on a terminal only ([`Output::width`]). What a pipe or a file receives stays the same.
 #[derive(Debug)]
 pub(crate) struct Output {
-    stdout: BufWriter<Stdout>,
+    stdout: BufWriter<Sink>,
     format: Format,
     color: bool,
+    /// Whether a pager may show the output.
+    pages: bool,
+    /// Whether the first output starts the pager.
+    starts_pager: bool,
+    /// Notices that wait for the pager to end.
+    waiting: String,
     /// Whether standard output is a terminal, which would interpret control characters.
     is_obeyed: bool,
     notices: bool,
     details: bool,
+}
+
+/// Where output goes.
+#[derive(Debug)]
+enum Sink {
+    Stdout,
+    Pager(Pager),
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout => io::stdout().write(bytes),
+            Self::Pager(pager) => pager.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout => io::stdout().flush(),
+            Self::Pager(pager) => pager.flush(),
+        }
+    }
 }
 
 /// The output format.
@@ -46,8 +79,11 @@ impl Output {
             _ => Format::Text,
         };
         Self {
-            stdout: BufWriter::with_capacity(64 << 10, io::stdout()),
+            stdout: BufWriter::with_capacity(64 << 10, Sink::Stdout),
             format,
+            pages: format == Format::Text && !global.no_pager && stdout_is_terminal(),
+            starts_pager: false,
+            waiting: String::new(),
             color: format == Format::Text && anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never,
             is_obeyed: format == Format::Text && stdout_is_terminal(),
             notices: !global.quiet,
@@ -65,8 +101,41 @@ impl Output {
         self.format == Format::Text
     }
 
+    /// Returns the number of columns of the terminal that shows the output; `None` for a pipe, a file or JSON. A terminal of unknown width has
+    /// 80.
+    pub(crate) fn width(&self) -> Option<usize> {
+        let wide = || terminal_size::terminal_size().map_or(0, |(width, _)| usize::from(width.0));
+        self.is_obeyed.then(|| Some(wide()).filter(|width| *width > 0).unwrap_or(80))
+    }
+
+    /// Shows the output in a pager if it is for a terminal. The pager starts with the first output.
+    pub(crate) fn page(&mut self) {
+        self.starts_pager = self.pages;
+    }
+
+    /// Writes the output to its end, and waits until the user has closed the pager, if one is running. Then writes the notices of the meantime.
+    pub(crate) fn close(&mut self) -> Result<(), Failure> {
+        self.starts_pager = false;
+        let written = self.stdout.flush();
+        if matches!(self.stdout.get_ref(), Sink::Pager(_)) {
+            // What the pager did not take is dropped with its buffer.
+            let ended = std::mem::replace(&mut self.stdout, BufWriter::with_capacity(64 << 10, Sink::Stdout));
+            if let (Sink::Pager(pager), _) = ended.into_parts() {
+                pager.wait();
+            }
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let _ = io::stderr().write_all(terminal::shown(&waiting, io::stderr().is_terminal()).as_bytes());
+        Ok(written?)
+    }
+
     /// Writes bytes that need no escaping.
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if std::mem::take(&mut self.starts_pager)
+            && let Some(pager) = Pager::start()
+        {
+            *self.stdout.get_mut() = Sink::Pager(pager);
+        }
         Ok(self.stdout.write_all(bytes)?)
     }
 
@@ -138,6 +207,11 @@ impl Output {
         }
     }
 
+    /// Returns whether colours are displayed.
+    pub(crate) fn has_color(&self) -> bool {
+        self.color
+    }
+
     /// Colours a text if colours are displayed.
     pub(crate) fn paint<T: fmt::Display>(&self, style: Style, text: T) -> Painted<T> {
         Painted { style: self.color.then_some(style), text }
@@ -179,9 +253,13 @@ impl Output {
     }
 
     fn write_stderr(&mut self, text: impl fmt::Display) {
+        let text = format!("treehold: {}\n", terminal::one_message(&text.to_string()));
+        if matches!(self.stdout.get_ref(), Sink::Pager(_)) {
+            self.waiting.push_str(&text);
+            return;
+        }
         // On a terminal both streams appear together, so flush earlier output first.
         let _ = self.stdout.flush();
-        let text = format!("treehold: {}\n", terminal::one_message(&text.to_string()));
         let _ = io::stderr().write_all(terminal::shown(&text, io::stderr().is_terminal()).as_bytes());
     }
 }
@@ -194,6 +272,19 @@ pub(crate) fn stdout_is_terminal() -> bool {
 /// Returns whether standard input is a terminal, so nothing is piped in.
 pub(crate) fn stdin_is_terminal() -> bool {
     io::stdin().is_terminal()
+}
+
+/// Whether standard input has commands.
+static STDIN_HAS_COMMANDS: AtomicBool = AtomicBool::new(false);
+
+/// Reserves standard input for commands, so that none of them reads the others as content.
+pub(crate) fn reserve_stdin() {
+    STDIN_HAS_COMMANDS.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether standard input has commands.
+pub(crate) fn stdin_has_commands() -> bool {
+    STDIN_HAS_COMMANDS.load(Ordering::Relaxed)
 }
 
 /// Returns content for a JSON string with its encoding: UTF-8 text as is, otherwise base64 (RFC 4648, with padding).
@@ -226,6 +317,10 @@ pub(crate) enum Style {
     Removed,
     /// Less important text, such as positions.
     Faint,
+    /// The heading of a column.
+    Heading,
+    /// The part of an id that suffices to name it.
+    Unique,
 }
 
 impl Style {
@@ -237,6 +332,8 @@ impl Style {
             Self::Match => "1;31",
             Self::Removed => "31",
             Self::Faint => "2",
+            Self::Heading => "1",
+            Self::Unique => "1;35",
         }
     }
 }

@@ -11,14 +11,15 @@ const SCOPE: [&str; 5] = ["thread", "user", "tenant", "agent", "session"];
 
 /// Returns the ids of the global options that a command ignores, or `None` for an unknown command.
 ///
-/// `--color`, `--quiet` and `--verbose` apply to all commands. So do `--json` and `--jsonl`, unless the output is text in another format.
+/// `--color`, `--no-pager`, `--quiet` and `--verbose` apply to all commands. So do `--json` and `--jsonl`, unless the output is text in another format.
 fn ignored(command: &[&str]) -> Option<Vec<&'static str>> {
     let but_for = |used: &[&str]| SCOPE.into_iter().filter(|option| !used.contains(option)).collect();
     let more = |others: &[&'static str]| SCOPE.iter().chain(others).copied().collect();
     Some(match command {
         ["ls" | "tree" | "cat" | "head" | "stat" | "find" | "glob" | "grep" | "search" | "diff"] => Vec::new(),
         ["write" | "append" | "edit" | "patch" | "rm" | "mv" | "cp" | "mkdir"] => Vec::new(),
-        ["timeline" | "watch" | "mirror" | "run" | "mcp" | "serve" | "doctor"] => Vec::new(),
+        ["status" | "log" | "show" | "restore" | "undo"] => Vec::new(),
+        ["timeline" | "watch" | "import" | "export" | "mirror" | "run" | "shell" | "mcp" | "serve" | "doctor"] => Vec::new(),
         ["memory", "show"] | ["overlay", "diff" | "apply" | "discard"] => Vec::new(),
         ["checkpoint", "create" | "restore"] => Vec::new(),
         ["checkpoint", "ls" | "show" | "diff" | "prune"] => but_for(&["thread", "user", "tenant"]),
@@ -101,7 +102,7 @@ mod tests {
     fn every_command_uses_or_refuses_each_global_option() {
         let root = Cli::command();
         let options: Vec<_> = root.get_arguments().filter(|argument| argument.is_global_set()).cloned().collect();
-        assert_eq!(options.len(), 12, "an option was added: decide which commands ignore it");
+        assert_eq!(options.len(), 13, "an option was added: decide which commands ignore it");
         leaves(&root, &mut Vec::new(), &mut |names| {
             let ignored = ignored(names).unwrap_or_else(|| panic!("it is not decided which options `{}` ignores", names.join(" ")));
             for option in &options {

@@ -4,10 +4,10 @@ use super::fault::{Broken, did_you_mean};
 use super::protected::check_protected;
 use super::remote::{check_peer, check_remote};
 use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use treehold_core::clock::parse_age;
+use treehold_core::clock::{parse_age, parse_time};
 use treehold_core::error::Error;
 use treehold_core::path::VfsPathBuf;
 use treehold_core::scope::{NamespaceTemplate, Scope, Template};
@@ -30,6 +30,13 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     kept_for(&config.events.keep).map_err(|error| Broken::new(&["events", "keep"], error.message()))?;
     for source in &config.memory.sources {
         VfsPathBuf::parse(source).map_err(|invalid| Broken::new(&["memory", "sources"], format!("`{source}`: {invalid}")))?;
+    }
+    for directory in &config.memory.index {
+        VfsPathBuf::parse(directory).map_err(|invalid| Broken::new(&["memory", "index"], format!("`{directory}`: {invalid}")))?;
+    }
+    if let Some(embeddings) = &config.embeddings {
+        check_store_name(config, &["embeddings", "store"], &embeddings.store)?;
+        embeddings.check()?;
     }
     check_routes(config)?;
     check_protected(&config.protected).map_err(|(key, error)| Broken::new(&["protected", key], error.message()))?;
@@ -173,23 +180,33 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
         ("store", route.store.is_some(), RouteType::Store),
         ("namespace", route.namespace.is_some(), RouteType::Store),
         ("index", route.index.is_some(), RouteType::Store),
+        ("history", route.history.is_some(), RouteType::Store),
         ("root", route.root.is_some(), RouteType::Filesystem),
         ("sync", route.sync.is_some(), RouteType::Filesystem),
         ("cross_mounts", route.cross_mounts.is_some(), RouteType::Filesystem),
         ("create_root", route.create_root.is_some(), RouteType::Filesystem),
         ("thread", route.thread.is_some(), RouteType::History),
         ("at", route.at.is_some(), RouteType::History),
+        ("of", route.of.is_some(), RouteType::Past),
         ("url", route.url.is_some(), RouteType::Remote),
         ("cache_bytes_max", route.cache_bytes_max.is_some(), RouteType::Remote),
         ("serve_stale", route.serve_stale.is_some(), RouteType::Remote),
     ];
     for (key, is_set, owner) in keys {
-        let is_shared = key == "thread" && route.tier == RouteType::Remote;
+        let is_shared = matches!((key, route.tier), ("thread", RouteType::Remote) | ("at", RouteType::Past));
         if is_set && route.tier != owner && !is_shared {
             return Err(Broken::new(
                 &["routes", path, key],
                 format!("`{key}` belongs to a route of type `{}` and this one is `{}`", owner.name(), route.tier.name()),
             ));
+        }
+    }
+    if let Some(history) = &route.history {
+        history.check(path)?;
+        if route.overlay.is_some() && history.policy().is_some() {
+            let message = "an overlay keeps changes until they are applied, and has no history";
+            let hint = Some("leave `history` out, or the overlay".to_owned());
+            return Err(Broken::new(&["routes", path, "history"], message).with_hint(hint));
         }
     }
     if let Some(overlay) = &route.overlay {
@@ -204,6 +221,7 @@ fn check_route(config: &Config, path: &str, route: &RouteConfig) -> Result<(), B
             NamespaceTemplate::parse(namespace).map(drop).map_err(|error| template("namespace", error))
         }
         RouteType::History => check_history(config, path, route),
+        RouteType::Past => check_past(config, path, route),
         RouteType::Traces => check_read_only(path, route),
         RouteType::Remote => check_remote(config, path, route),
         RouteType::Filesystem => {
@@ -231,6 +249,28 @@ fn check_history(config: &Config, path: &str, route: &RouteConfig) -> Result<(),
     at.map_err(|error| broken("at", error.message()))
 }
 
+fn check_past(config: &Config, path: &str, route: &RouteConfig) -> Result<(), Broken> {
+    check_read_only(path, route)?;
+    let of = route.of.as_deref().ok_or_else(|| missing(path, "of", "/memories"))?;
+    let at = route.at.as_deref().ok_or_else(|| missing(path, "at", "1d"))?;
+    let broken = |key: &str, message: String| Broken::new(&["routes", path, key], message);
+    parse_time(at, Timestamp::now()).map_err(|error| broken("at", format!("`{at}`: {}", error.message())))?;
+    // The defaults of routes are not filled in yet.
+    let is_memory = of == "/memories" && config.routes.is_empty();
+    let shown = config.routes.get(of);
+    let stores = config.routes.iter().filter(|(_, route)| route.tier == RouteType::Store).map(|(path, _)| path.as_str());
+    match shown {
+        Some(shown) if shown.tier != RouteType::Store => {
+            Err(broken("of", format!("`{of}` is a {} route, and only a store route keeps the past of its files", shown.tier.name())))
+        }
+        Some(shown) if !shown.keeps_history(of) => Err(broken("of", format!("the route `{of}` keeps no history"))
+            .with_hint(Some(format!("set `history = {{ keep_last = 20, older_than = \"30d\" }}` under `[routes.\"{of}\"]`")))),
+        Some(_) => Ok(()),
+        None if is_memory => Ok(()),
+        None => Err(broken("of", format!("there is no route `{of}`")).with_hint(did_you_mean(of, stores))),
+    }
+}
+
 /// Checks a route that takes no changes.
 fn check_read_only(path: &str, route: &RouteConfig) -> Result<(), Broken> {
     if route.quota.is_some() {
@@ -244,6 +284,10 @@ fn check_overlay(config: &Config, path: &str, tier: RouteType, overlay: &Overlay
     if tier == RouteType::History {
         let hint = Some("fork the thread instead: `treehold thread fork`".to_owned());
         return Err(Broken::new(&["routes", path, "overlay"], "a history route is read-only and takes no overlay").with_hint(hint));
+    }
+    if tier == RouteType::Past {
+        let hint = Some("restore files from it instead: `treehold restore`".to_owned());
+        return Err(Broken::new(&["routes", path, "overlay"], "a past route is read-only and takes no overlay").with_hint(hint));
     }
     if tier == RouteType::Traces {
         let hint = Some("lay it over a filesystem or store route".to_owned());

@@ -5,6 +5,7 @@ use super::remote::{TokenPlace, check_url};
 use super::serve::DialConfig;
 use treehold_core::error::{Error, Result};
 use treehold_core::path::VfsPathBuf;
+use treehold_core::scope::check_peer_name;
 
 /// The choices of `access`.
 const ACCESS: [&str; 3] = ["read", "write", "admin"];
@@ -14,7 +15,7 @@ pub(super) fn check_dial(name: &str, server: &DialConfig) -> Result<(), Broken> 
     let broken = |key: &str, error: Error| Broken::new(&["serve", "dial", name, key], error.message());
     check_url(&server.url, server.plain_http).map_err(|error| broken("url", error))?;
     server.token.as_deref().map(TokenPlace::parse).transpose().map_err(|error| broken("token", error))?;
-    server.name.as_deref().map(super::remote::check_peer_name).transpose().map_err(|error| broken("name", error))?;
+    server.name.as_deref().map(check_peer_name).transpose().map_err(|error| broken("name", error))?;
     if let Some(access) = &server.access
         && !ACCESS.contains(&access.as_str())
     {

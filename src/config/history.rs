@@ -1,18 +1,20 @@
-//! History routes: a checkpoint as a tree, opened by the first call.
+//! History routes: a checkpoint as a tree, opened by the first call. Past routes: the files of a store route at a time.
 
-use super::open::{OpenFiles, TreeId, check_fields};
+use super::open::{OpenFiles, TreeId, check_fields, configured};
 use super::routes::{HISTORY_AT, HISTORY_THREAD};
-use super::{Config, RouteConfig, Stores};
+use super::{Config, DEFAULT_STORE, RouteConfig, Stores};
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
-use treehold_core::error::{ErrorKind, Result};
-use treehold_core::ops::{ApplyOptions, Capabilities, Change, Changed, Review, Sight};
+use treehold_core::clock::parse_time;
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::ops::{ApplyOptions, Capabilities, Change, Changed, Moment, Review, Sight};
 use treehold_core::path::VfsPath;
-use treehold_core::scope::{Scope, Template};
-use treehold_tree::backend::{Backend, StateSnapshot};
+use treehold_core::scope::{NamespaceTemplate, Scope, Template};
+use treehold_tree::backend::{Backend, StateSnapshot, StoreBackend};
 use treehold_tree::checkpoint::{Checkpoint, Checkpointer, HistoryBackend, StoreCheckpointer, with_checkpoint};
 use treehold_tree::forward_backend;
 
@@ -31,6 +33,27 @@ impl Config {
             let place = TreeId::History(scope.clone(), at.clone());
             let tree = History { checkpointer: checkpointer.clone(), scope, path: path.clone(), at: at.clone(), opened: OnceCell::new() };
             Ok((place, Arc::new(tree)))
+        }))
+    }
+}
+
+impl Config {
+    /// Returns the opener of a past route. An age is counted back from when it is opened.
+    pub(super) fn past_files(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenFiles> {
+        let (of, at) = (route.of.clone().unwrap_or_default(), route.at.clone().unwrap_or_default());
+        parse_time(&at, Timestamp::now())?;
+        let shown = self.routes.get(&of).filter(|shown| shown.keeps_history(&of)).cloned();
+        let missing = || Error::invalid_argument(format!("the route `{path}` shows the past of `{of}`, which keeps no history"));
+        let shown = shown.ok_or_else(missing)?;
+        let name = shown.store.clone().unwrap_or_else(|| DEFAULT_STORE.to_owned());
+        let (store, template) = (stores.get(&name)?, NamespaceTemplate::parse(shown.namespace.as_deref().unwrap_or_default())?);
+        let path = path.to_owned();
+        Ok(Box::new(move |scope| {
+            check_fields(&path, &template, template.fields(), scope)?;
+            let namespace = template.fill(scope)?;
+            let place = TreeId::Past(Box::new(TreeId::Rows(name.clone(), namespace.clone())), at.clone());
+            let moment = Moment::Time(parse_time(&at, Timestamp::now())?);
+            Ok((place, Arc::new(configured(StoreBackend::new(store.clone(), namespace), &shown).at(moment)?)))
         }))
     }
 }

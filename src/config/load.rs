@@ -56,6 +56,7 @@ impl Config {
             protected: ProtectedConfig::default(),
             layers: LayersConfig::default(),
             sessions: SessionsConfig::default(),
+            embeddings: None,
             agent_state: AgentStateConfig::default(),
             traces: TracesConfig::default(),
             serve: ServeConfig::default(),
@@ -112,15 +113,79 @@ impl Config {
         } else {
             self.data = self.resolve(&self.data.to_string_lossy());
         }
+        let everything = self.only_store().unwrap_or(DEFAULT_STORE).to_owned();
+        self.name_stores(&everything);
         if self.routes.is_empty() {
-            self.routes.insert("/memories".to_owned(), RouteConfig::store(DEFAULT_STORE, "{tenant}/{user}/memories"));
+            self.routes.insert("/memories".to_owned(), RouteConfig::store(&everything, "{tenant}/{user}/memories"));
             self.routes.insert("/workspace".to_owned(), RouteConfig::filesystem("."));
         }
         if !self.routes.keys().any(|path| VfsPath::parse(path).is_ok_and(|path| path.is_root())) {
             self.routes.insert("/".to_owned(), RouteConfig::state());
         }
-        self.routes.values_mut().for_each(RouteConfig::fill_in);
-        self.stores.entry(DEFAULT_STORE.to_owned()).or_insert_with(|| StoreConfig::new("sqlite:{data}/treehold.db"));
+        self.routes.iter_mut().for_each(|(path, route)| route.fill_in(path, &everything));
+        if everything == DEFAULT_STORE || self.names_store(DEFAULT_STORE) {
+            self.stores.entry(DEFAULT_STORE.to_owned()).or_insert_with(|| StoreConfig::new("sqlite:{data}/treehold.db"));
+        }
+    }
+
+    /// Returns the name of the store that the text names, if there is exactly one.
+    fn only_store(&self) -> Option<&str> {
+        let mut names = self.stores.keys();
+        names.next().filter(|_| names.next().is_none()).map(String::as_str)
+    }
+
+    /// Sets the store of each section whose text names none.
+    fn name_stores(&mut self, everything: &str) {
+        let sections = [
+            ("threads", &mut self.threads.store),
+            ("events", &mut self.events.store),
+            ("sessions", &mut self.sessions.store),
+            ("agent_state", &mut self.agent_state.store),
+            ("traces", &mut self.traces.store),
+        ];
+        let embeddings = self.embeddings.iter_mut().map(|embeddings| ("embeddings", &mut embeddings.store));
+        for (section, store) in sections.into_iter().chain(embeddings) {
+            if fault::line_of(&self.text, &[section.to_owned(), "store".to_owned()]).is_none() {
+                everything.clone_into(store);
+            }
+        }
+    }
+
+    /// Returns whether a section, route or overlay names a store.
+    fn names_store(&self, name: &str) -> bool {
+        let sections = [&self.threads.store, &self.events.store, &self.sessions.store, &self.agent_state.store, &self.traces.store];
+        let of_routes =
+            self.routes.values().flat_map(|route| [&route.store, route.overlay.as_ref().map_or(&None, |overlay| &overlay.store)]);
+        let embeddings = self.embeddings.iter().map(|embeddings| &embeddings.store);
+        sections.into_iter().chain(embeddings).chain(of_routes.flatten()).any(|store| store == name)
+    }
+
+    /// Returns the name of the store that is meant where none is named: the only one of the configuration, or `default`.
+    ///
+    /// ```
+    /// use treehold::config::{Config, ConfigBase};
+    ///
+    /// let base = ConfigBase::new("/srv/agent", "/var/lib/treehold");
+    /// let config = Config::parse("[stores.main]\nurl = \"memory:\"\n", &base)?;
+    /// assert_eq!((config.default_store(), &*config.threads.store), ("main", "main"));
+    /// # Ok::<(), treehold::config::ConfigFault>(())
+    /// ```
+    pub fn default_store(&self) -> &str {
+        self.only_store().unwrap_or(DEFAULT_STORE)
+    }
+
+    /// Checks that this program has the engine of every store. An `env:` URL is checked if its variable is set.
+    ///
+    /// # Errors
+    /// The place of the first URL whose engine this program was built without.
+    pub fn check_engines(&self) -> Result<(), ConfigFault> {
+        for (name, store) in &self.stores {
+            let Some(feature) = self.registry.absent_engine(&store.url) else { continue };
+            let broken = fault::Broken::new(&["stores", name, "url"], format!("this program was built without `{feature}`"))
+                .with_hint(Some("build it with that feature, or name another engine".to_owned()));
+            return Err(broken.locate(&self.text, &self.base));
+        }
+        Ok(())
     }
 
     /// Makes a path absolute: `~/` is the user's home, and a relative path lies beneath the file's directory.

@@ -18,6 +18,8 @@ mod custom_layer;
 #[cfg(any(feature = "remote", all(feature = "filesystem", unix)))]
 mod deferred;
 mod dial;
+mod effective;
+mod embeddings;
 mod fault;
 mod history;
 mod layers;
@@ -29,6 +31,7 @@ mod overlay;
 mod protected;
 mod registry;
 mod remote;
+mod route_history;
 mod route_index;
 mod routes;
 mod sections;
@@ -42,6 +45,8 @@ mod trust;
 
 pub use agent_state::AgentStateConfig;
 pub use custom_layer::{CustomLayerConfig, LayerSettings};
+pub use effective::{EffectiveOverlay, EffectiveRoute, EffectiveStore, Sharing};
+pub use embeddings::EmbeddingsConfig;
 pub use fault::ConfigFault;
 pub use layers::{LayersConfig, PermissionConfig, PermissionEffect};
 pub use load::ConfigBase;
@@ -49,6 +54,7 @@ pub use migrate_store::migrate_store;
 pub use open_store::{OpenStoreOptions, open_store, sqlite_file};
 pub use protected::ProtectedConfig;
 pub use registry::{Registry, WrapTree};
+pub use route_history::{HistoryConfig, HistoryLimits};
 pub use route_index::RouteIndex;
 pub use routes::{OverlayConfig, QuotaConfig, RouteConfig, RouteSync, RouteType};
 pub use sections::{EventsConfig, MemoryConfig, PeerConfig, ScopeConfig, StoreConfig, ThreadsConfig};
@@ -87,7 +93,8 @@ pub const TEMPLATE: &str = include_str!("template.toml");
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
-    /// The directory of durable data. Default `data` of the [`ConfigBase`]; for the command, a directory such as `~/.local/share/treehold`.
+    /// The directory of durable data. Default: the user's data directory, such as `~/.local/share/treehold`; in Rust, `data` of the
+    /// [`ConfigBase`].
     #[serde(default)]
     pub data: PathBuf,
     /// The default scope of calls.
@@ -102,6 +109,9 @@ pub struct Config {
     /// Which files form the prompt memory.
     #[serde(default)]
     pub memory: MemoryConfig,
+    /// The model by whose vectors a search also finds by meaning. Default none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embeddings: Option<EmbeddingsConfig>,
     /// The stores, by the name that routes use.
     #[serde(default)]
     pub stores: BTreeMap<String, StoreConfig>,

@@ -3,7 +3,9 @@
 #[cfg(all(feature = "filesystem", unix))]
 use super::deferred::Deferred;
 use super::stores::Stores;
-use super::{Config, DEFAULT_STORE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex, RouteType, check};
+use super::{
+    Config, DEFAULT_STORE, HistoryConfig, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex, RouteType, check,
+};
 use parking_lot::Mutex;
 use std::fmt;
 use std::fs::File;
@@ -77,6 +79,12 @@ impl Config {
                 let (_, tree) = open(opening)?;
                 Ok(if read_only { Arc::new(Layered::new(ReadOnly::new(), tree)) } else { tree })
             })?;
+            if route.history.as_ref().and_then(HistoryConfig::policy).is_some() {
+                let (mount, config, path, stores) = (path, self.clone(), path.clone(), stores.clone());
+                let missing = || Error::new(ErrorKind::Internal, "a route with a history is not one of rows");
+                let tree = move |scope: &Scope| config.store_tree(&path, &stores, scope)?.ok_or_else(missing);
+                workspace = workspace.with_history(mount, tree)?;
+            }
             workspace = match route.tier {
                 RouteType::State => workspace.with_state_mount(path)?,
                 // An overlay shows two trees, which no single watch covers.
@@ -86,7 +94,7 @@ impl Config {
                     workspace.with_change_source(path, move |scope| Ok((store.clone(), template.fill(scope)?)))?
                 }
                 // A checkpoint never changes.
-                RouteType::History => workspace.past(path)?,
+                RouteType::History | RouteType::Past => workspace.past(path)?,
                 RouteType::Traces => {
                     let changes = self.trace_changes(stores)?;
                     workspace.with_change_source(path, changes)?
@@ -98,16 +106,18 @@ impl Config {
             };
         }
         let workspace = self.with_memo(workspace, stores)?;
-        Ok(self.layered(workspace)?.build())
+        Ok(self.with_meaning(self.layered(workspace)?, stores)?.build())
     }
 
     /// Returns the settings of the prompt memory.
     fn memory_settings(&self) -> Result<MemorySettings> {
-        let sources = self.memory.sources.iter().map(VfsPathBuf::parse).collect::<Result<Vec<_>, _>>()?;
-        Ok(MemorySettings::new().with_sources(sources).with_prompt(PromptOptions::new().with_tokens_max(self.memory.tokens_max)))
+        let paths = |texts: &[String]| texts.iter().map(VfsPathBuf::parse).collect::<Result<Vec<_>, _>>();
+        let (sources, index) = (paths(&self.memory.sources)?, paths(&self.memory.index)?);
+        let prompt = PromptOptions::new().with_tokens_max(self.memory.tokens_max).with_index_tokens_max(self.memory.index_tokens_max);
+        Ok(MemorySettings::new().with_sources(sources).with_index(index).with_prompt(prompt))
     }
 
-    /// Returns the path of each history route with the path of the current state.
+    /// Returns the path of each history route with the path of the current state, and of each past route with that of the current files.
     fn past(&self) -> Result<Vec<(VfsPathBuf, VfsPathBuf)>> {
         let of = |tier: RouteType| self.routes.iter().filter(move |(_, route)| route.tier == tier).map(|(path, _)| VfsPathBuf::parse(path));
         let mut states = of(RouteType::State).collect::<Result<Vec<_>, _>>()?;
@@ -115,6 +125,9 @@ impl Config {
             states.push(VfsPathBuf::root());
         }
         let mut past = Vec::new();
+        for (path, route) in self.routes.iter().filter(|(_, route)| route.tier == RouteType::Past) {
+            past.push((VfsPathBuf::parse(path)?, VfsPathBuf::parse(route.of.as_deref().unwrap_or_default())?));
+        }
         for history in of(RouteType::History) {
             let history = history?;
             past.extend(states.iter().map(|state| (history.clone(), state.clone())));
@@ -180,7 +193,7 @@ impl Config {
         let Some(route) = self.routes.get(path).filter(|route| route.tier == RouteType::Store) else { return Ok(None) };
         let store = stores.get(route.store.as_deref().unwrap_or(DEFAULT_STORE))?;
         let namespace = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?.fill(scope)?;
-        Ok(Some(with_indexes(StoreBackend::new(store, namespace), route.index.as_ref())))
+        Ok(Some(configured(StoreBackend::new(store, namespace), route)))
     }
 
     /// Returns the opener of a route.
@@ -191,7 +204,7 @@ impl Config {
                 scope.agent = None;
                 Ok((TreeId::State(scope), opening.state()))
             })),
-            RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Remote | RouteType::Traces => {
+            RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Past | RouteType::Remote | RouteType::Traces => {
                 let open = self.opener(path, route, stores)?;
                 Ok(Box::new(move |opening| open(opening.scope())))
             }
@@ -212,6 +225,7 @@ impl Config {
         match route.tier {
             RouteType::Filesystem => return self.filesystem(path, route),
             RouteType::History => return self.history(path, route, stores),
+            RouteType::Past => return self.past_files(path, route, stores),
             RouteType::Remote => return self.remote(path, route),
             RouteType::Traces => return self.trace_files(path, stores),
             RouteType::State | RouteType::Store => {}
@@ -220,12 +234,12 @@ impl Config {
         let store = stores.get(&name)?;
         let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
         let path = path.to_owned();
-        let index = route.index.clone();
+        let route = route.clone();
         Ok(Box::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let namespace = template.fill(scope)?;
             let place = TreeId::Rows(name.clone(), namespace.clone());
-            Ok((place, Arc::new(with_indexes(StoreBackend::new(store.clone(), namespace), index.as_ref()))))
+            Ok((place, Arc::new(configured(StoreBackend::new(store.clone(), namespace), &route))))
         }))
     }
 
@@ -271,8 +285,14 @@ impl Config {
     }
 }
 
-fn with_indexes(tree: StoreBackend, index: Option<&RouteIndex>) -> StoreBackend {
-    index.map_or(&[][..], RouteIndex::kinds).iter().fold(tree, |tree, kind| tree.with_index(*kind))
+/// Adds the indexes and the history of a route to its tree.
+pub(super) fn configured(tree: StoreBackend, route: &RouteConfig) -> StoreBackend {
+    let kinds = route.index.as_ref().map_or(&[][..], RouteIndex::kinds);
+    let tree = kinds.iter().fold(tree, |tree, kind| tree.with_index(*kind));
+    match route.history.as_ref().and_then(HistoryConfig::policy) {
+        Some(policy) => tree.with_history(policy),
+        None => tree,
+    }
 }
 
 /// Returns the error for a route whose directory cannot be opened. The route lacks something, not the caller's path, so this must not read
@@ -320,6 +340,8 @@ pub(super) enum TreeId {
     /// A directory of another server: peer and URL, the thread there, and the actor.
     #[cfg(feature = "remote")]
     Remote(String, Option<String>, Option<String>),
+    /// The files in these rows as they were at a time.
+    Past(Box<TreeId>, String),
     /// The traces of a tenant and user.
     Traces(String, String),
     /// The changes in these rows, over another tree.
@@ -339,7 +361,7 @@ impl TreeId {
     /// Returns the log for its events, or `None` if the tree records its own or never changes.
     fn log(&self) -> Result<Option<Namespace>> {
         match self {
-            Self::State(_) | Self::History(..) | Self::Traces(..) => Ok(None),
+            Self::State(_) | Self::History(..) | Self::Past(..) | Self::Traces(..) => Ok(None),
             Self::Rows(store, rows) => Feed::log("rows of", &format!("{store}\n{rows}")).map(Some),
             #[cfg(all(feature = "filesystem", unix))]
             Self::Directory(root) => Feed::log("directory", &root.to_string_lossy()).map(Some),
@@ -366,8 +388,8 @@ fn with_quota(open: OpenTier, quota: Option<QuotaConfig>) -> OpenTier {
     let counted: Mutex<Shared<(TreeId, Option<usize>), dyn Backend>> = Mutex::default();
     Box::new(move |opening| {
         let (place, tree) = open(opening)?;
-        // A checkpoint does not count towards the current state, and takes no changes.
-        if opening.checkpoint().is_some() && matches!(place, TreeId::State(_)) {
+        // The past does not count towards the current state, and takes no changes.
+        if opening.is_past() && matches!(place, TreeId::State(_)) {
             return Ok((place, tree));
         }
         let key = (place.clone(), place.holds_state().then(|| opening.state_id()));

@@ -1,5 +1,7 @@
 //! Opens a store by its URL, without a configuration.
 
+#[cfg(feature = "cli")]
+use super::StoreConfig;
 use super::registry::Located;
 use super::{Config, ConfigBase, Registry};
 use std::path::PathBuf;
@@ -108,6 +110,25 @@ impl Config {
     /// Finds the store that a URL names.
     pub(super) fn locate(&self, url: &str) -> Result<Located> {
         self.registry.locate(url, &|path| self.store_path(path))
+    }
+
+    /// Replaces what opening or reading the tree would create: embedded stores that do not exist by empty ones in memory, and no audit log
+    /// and no directory of a route is created.
+    #[cfg(feature = "cli")]
+    pub(crate) fn create_nothing(&mut self) {
+        let is_missing = |url: &str| self.locate(url).is_ok_and(|located| located.path().is_some_and(|path| !path.exists()));
+        let missing: Vec<String> = self.stores.iter().filter(|(_, store)| is_missing(&store.url)).map(|(name, _)| name.clone()).collect();
+        let is_internal_missing = self.traces.internal.as_ref().is_some_and(|internal| is_missing(&internal.url));
+        for name in missing {
+            self.stores.insert(name, StoreConfig::new("memory:"));
+        }
+        if is_internal_missing && let Some(internal) = &mut self.traces.internal {
+            internal.url = "memory:".to_owned();
+        }
+        self.layers.audit = None;
+        for route in self.routes.values_mut().filter(|route| route.create_root == Some(true)) {
+            route.create_root = Some(false);
+        }
     }
 
     /// Returns the file of the named SQLite store, or `None` for another engine.

@@ -3,9 +3,13 @@
 use super::{Config, RouteType};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+#[cfg(all(feature = "cli", unix))]
+use std::sync::Arc;
 use treehold_core::error::{Error, Result};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
+#[cfg(all(feature = "cli", unix))]
+use treehold_tree::backend::{Backend, FilesystemBackend, FilesystemOptions};
 use treehold_tree::layer::Protections;
 
 /// Host files that can be read but not changed, because tools run what they contain ([`RUNS_CODE`](treehold_tree::layer::RUNS_CODE)).
@@ -78,17 +82,24 @@ impl Config {
     /// # Errors
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a directory at or inside something that governs the trees.
     pub(super) fn protections(&self, at: &str, root: &Path) -> Result<Protections> {
-        let path = VfsPathBuf::parse(at)?;
-        let mut protections = self.named_protections(&path)?.with_root(canonical(root));
+        let refused = |reason: &str| {
+            Error::invalid_argument(format!(
+                "the directory of the route `{at}` may not be mounted: {reason}; set its `root` to a directory apart from that"
+            ))
+        };
+        self.protections_or(&VfsPathBuf::parse(at)?, root, refused)
+    }
+
+    /// Returns what is protected in a host directory, or the error that `refused` makes of the reason why no tree may be there.
+    fn protections_or(&self, at: &VfsPath, root: &Path, refused: impl Fn(&str) -> Error) -> Result<Protections> {
+        let mut protections = self.named_protections(at)?.with_root(canonical(root));
         let roots = [absolute(root), canonical(root)];
         let data = [absolute(&self.data), canonical(&self.data)];
         for (path, reason) in self.governing() {
             let paths = [absolute(&path), canonical(&path)];
             for (path, root) in paths.iter().flat_map(|path| roots.iter().map(move |root| (path, root))) {
                 if root == path || root.starts_with(path) && !data.contains(path) {
-                    return Err(Error::invalid_argument(format!(
-                        "the directory of the route `{at}` may not be mounted: {reason}; set its `root` to a directory apart from that"
-                    )));
+                    return Err(refused(&reason));
                 }
                 if let Ok(beneath) = path.strip_prefix(root) {
                     protections = governed(protections, beneath, &reason);
@@ -96,6 +107,35 @@ impl Config {
             }
         }
         Ok(protections)
+    }
+
+    /// Opens a directory of the host for a command that only reads it.
+    ///
+    /// # Errors
+    /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) without such a directory, and those of
+    /// [`FilesystemBackend::open`](treehold_tree::backend::FilesystemBackend::open).
+    #[cfg(all(feature = "cli", unix))]
+    pub(crate) fn read_directory(&self, directory: &Path) -> Result<Arc<dyn Backend>> {
+        let opened = FilesystemBackend::open(directory, FilesystemOptions::new()).map_err(|error| unopened(directory, &error))?;
+        Ok(Arc::new(opened))
+    }
+
+    /// Opens a directory of the host for a command that writes into it, and creates it if it is missing. What is protected in a mounted
+    /// directory is protected in it, too.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a directory at or inside something that governs the trees,
+    /// and those of [`FilesystemBackend::open`](treehold_tree::backend::FilesystemBackend::open).
+    #[cfg(all(feature = "cli", unix))]
+    pub(crate) fn write_directory(&self, directory: &Path) -> Result<Arc<dyn Backend>> {
+        let shown = directory.display();
+        let refused =
+            |reason: &str| Error::invalid_argument(format!("`{shown}` may not be written: {reason}; name a directory apart from that"));
+        // Nothing is created in a place that is refused. A new directory has no other name that would be refused.
+        self.protections_or(VfsPath::ROOT, directory, refused)?;
+        let options = FilesystemOptions::new().with_create_root(true);
+        let opened = FilesystemBackend::open(directory, options).map_err(|error| unopened(directory, &error))?;
+        Ok(Arc::new(treehold_tree::layer::Protected::new(self.protections_or(VfsPath::ROOT, directory, refused)?, opened)))
     }
 
     /// Returns what is protected by name.
@@ -151,6 +191,12 @@ pub(super) fn check_protected(protected: &ProtectedConfig) -> std::result::Resul
 
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components().collect()
+}
+
+/// Names the host directory in an error that its root had.
+#[cfg(all(feature = "cli", unix))]
+fn unopened(directory: &Path, error: &Error) -> Error {
+    Error::new(error.kind(), format!("the directory `{}` cannot be opened: {}", directory.display(), error.message()))
 }
 
 /// Resolves the links in a path as far as it exists. The missing rest is appended unchanged.

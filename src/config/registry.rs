@@ -50,6 +50,8 @@ type MakeLayer = Arc<dyn Fn(&LayerSettings) -> Result<WrapTree> + Send + Sync>;
 #[derive(Clone)]
 pub struct Registry {
     engines: Arc<Vec<Arc<dyn StoreEngine>>>,
+    /// The schemes of engines that this program was built without, each with the feature that it needs.
+    absent: Arc<Vec<(&'static str, &'static str)>>,
     layers: Arc<Vec<(String, MakeLayer)>>,
     tools: ToolRegistry,
     /// The machines that are connected to this process.
@@ -63,13 +65,14 @@ macro_rules! engine {
         #[cfg(feature = $feature)]
         let $registry = $registry.with_engine($engine);
         #[cfg(not(feature = $feature))]
-        let $registry = $registry.with_engine(absent::Absent { feature: $feature, schemes: &$schemes, form: $form });
+        let $registry = $registry.without_engine(absent::Absent { feature: $feature, schemes: &$schemes, form: $form });
     };
 }
 
 static BUILTIN: LazyLock<Registry> = LazyLock::new(|| {
     let registry = Registry {
         engines: Arc::default(),
+        absent: Arc::default(),
         layers: Arc::default(),
         tools: ToolRegistry::new(),
         #[cfg(feature = "remote")]
@@ -111,8 +114,26 @@ impl Registry {
     /// Adds a store engine. Configurations and commands can then name its URLs.
     #[must_use]
     pub fn with_engine(mut self, engine: impl StoreEngine + 'static) -> Self {
-        Arc::make_mut(&mut self.engines).push(Arc::new(engine));
+        let engine = Arc::new(engine);
+        Arc::make_mut(&mut self.absent).retain(|(scheme, _)| !engine.schemes().contains(scheme));
+        Arc::make_mut(&mut self.engines).push(engine);
         self
+    }
+
+    /// Adds the stand-in of an engine.
+    #[cfg(not(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite")))]
+    fn without_engine(self, engine: absent::Absent) -> Self {
+        let absent: Vec<_> = engine.schemes.iter().map(|scheme| (*scheme, engine.feature)).collect();
+        let mut registry = self.with_engine(engine);
+        Arc::make_mut(&mut registry.absent).extend(absent);
+        registry
+    }
+
+    /// Returns the feature that the engine of a URL needs, if this program was built without it.
+    pub(super) fn absent_engine(&self, url: &str) -> Option<&'static str> {
+        let named = url.strip_prefix("env:").map(|variable| std::env::var(variable).unwrap_or_default());
+        let scheme = named.as_deref().unwrap_or(url).split(':').next().unwrap_or_default();
+        self.absent.iter().find(|(absent, _)| *absent == scheme).map(|(_, feature)| *feature)
     }
 
     /// Adds a layer that is one function ([`Layer`]). `make` checks the settings and makes the layer, which all sessions
@@ -433,6 +454,21 @@ mod tests {
         // A later engine replaces an earlier one with the same scheme.
         let error = registry.open_store("memory:x", &OpenStoreOptions::new()).await.expect_err("a place");
         assert_eq!(error.message(), "`x` is nowhere; write `outside:`");
+    }
+
+    #[test]
+    fn url_of_an_engine_that_is_not_built_in_is_refused_by_the_check() {
+        let mut registry = Registry::builtin();
+        Arc::make_mut(&mut registry.absent).push(("postgres", "postgres"));
+        let base = ConfigBase::new("/srv", "/data");
+        let text = "[stores.default]\nurl = \"memory:\"\n[stores.main]\nurl = \"postgres://host/db\"\n";
+        let fault = registry.parse_config(text, &base).expect("it is only read").check_engines().expect_err("it cannot be opened");
+        assert_eq!((fault.line, &*fault.message), (4, "this program was built without `postgres`"));
+        assert!(Registry::builtin().parse_config("[stores.a]\nurl = \"memory:\"\n", &base).expect("sound").check_engines().is_ok());
+        // An engine of the program with the same scheme takes its place.
+        let own = registry.with_engine(MemoryEngine);
+        assert_eq!(own.absent_engine("postgres://host/db"), Some("postgres"));
+        assert_eq!(own.absent_engine("memory:"), None);
     }
 
     #[test]

@@ -8,13 +8,10 @@ use super::open::OpenFiles;
 use super::{Config, PeerConfig, RouteConfig};
 use treehold_core::error::{Error, Result};
 use treehold_core::path::VfsPathBuf;
-use treehold_core::scope::Template;
+use treehold_core::scope::{Template, check_peer_name};
 
 /// The URL scheme for configured peers.
 const AGENT: &str = "agent://";
-
-/// The longest name of a peer, in characters.
-const PEER_NAME_MAX: usize = 63;
 
 /// The target of a remote route's URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,17 +37,6 @@ impl<'a> RemoteUrl<'a> {
         let path = if path.is_empty() { VfsPathBuf::root() } else { VfsPathBuf::parse(path)? };
         Ok(Self::Peer { name, path })
     }
-}
-
-pub(super) fn check_peer_name(name: &str) -> Result<()> {
-    let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
-    let starts_well = name.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
-    if !starts_well || name.len() > PEER_NAME_MAX || !name.bytes().all(is_legal) {
-        let message =
-            format!("the name of a peer has up to {PEER_NAME_MAX} lower-case letters, digits, `-` and `_`, a letter or digit first");
-        return Err(Error::invalid_argument(message));
-    }
-    Ok(())
 }
 
 /// Checks a configured peer.
@@ -122,6 +108,11 @@ impl<'a> TokenPlace<'a> {
             _ => Err(Error::invalid_argument("a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`")),
         }
     }
+}
+
+/// Checks where a token or key is stored.
+pub(super) fn check_token_place(place: &str) -> Result<()> {
+    TokenPlace::parse(place).map(drop)
 }
 
 #[cfg(feature = "remote")]
@@ -239,23 +230,28 @@ mod opened {
             })
         }
 
-        /// Reads a token. Errors reveal neither the token nor the path of its file.
+        /// Reads the token of a peer. Errors reveal neither the token nor the path of its file.
         pub(in crate::config) fn token(&self, place: &str) -> Result<String> {
-            let token = match TokenPlace::parse(place)? {
-                TokenPlace::Variable(variable) => std::env::var(variable).map_err(|_| {
-                    Error::invalid_argument(format!("the variable `{variable}` is not set; put the token of the peer into it"))
-                })?,
+            self.secret(place, "the token of the peer", "`token` of the peer")
+        }
+
+        /// Reads a secret. Errors reveal neither the secret nor the path of its file; they call it `what`, and its key in the configuration
+        /// `setting`.
+        pub(in crate::config) fn secret(&self, place: &str, what: &str, setting: &str) -> Result<String> {
+            let secret = match TokenPlace::parse(place)? {
+                TokenPlace::Variable(variable) => std::env::var(variable)
+                    .map_err(|_| Error::invalid_argument(format!("the variable `{variable}` is not set; put {what} into it")))?,
                 TokenPlace::File(file) => {
                     let file = self.resolve(file);
                     std::fs::read_to_string(&file).map_err(|error| {
-                        let message = "the file of the peer's token cannot be read; check `token` of the peer";
+                        let message = format!("the file of {what} cannot be read; check {setting}");
                         Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(&file).with_cause(error))
                     })?
                 }
             };
-            match token.trim() {
-                "" => Err(Error::invalid_argument("the token of the peer is empty; leave `token` out if none is required")),
-                token => Ok(token.to_owned()),
+            match secret.trim() {
+                "" => Err(Error::invalid_argument(format!("{what} is empty; leave {setting} out if none is required"))),
+                secret => Ok(secret.to_owned()),
             }
         }
     }
@@ -447,7 +443,7 @@ mod tests {
         let workspace = config.workspace().expect("a workspace");
         let session = workspace.session(config.scope()).await.expect("the other routes work");
         let error = session.backend().exists("/q/a").await.expect_err("without a token").to_string();
-        assert_eq!(error, "the route `/q` cannot be opened: the file of the peer's token cannot be read; check `token` of the peer");
+        assert_eq!(error, "the route `/q` cannot be opened: the file of the token of the peer cannot be read; check `token` of the peer");
         assert!(!error.contains(&directory.path().display().to_string()), "{error}");
     }
 }

@@ -1,6 +1,6 @@
 //! Routes: which tier is mounted at a path, with which settings.
 
-use super::{DEFAULT_STORE, RouteIndex};
+use super::{HistoryConfig, HistoryLimits, RouteIndex};
 use serde::{Deserialize, Serialize};
 
 /// The default namespace template of an overlay.
@@ -23,6 +23,8 @@ pub enum RouteType {
     Filesystem,
     /// The state of a thread at a checkpoint, read-only.
     History,
+    /// The files of a store route as they were at a time, read-only.
+    Past,
     /// The tree of another server.
     Remote,
     /// The traces of the user as files, read-only.
@@ -37,6 +39,7 @@ impl RouteType {
             Self::Store => "store",
             Self::Filesystem => "filesystem",
             Self::History => "history",
+            Self::Past => "past",
             Self::Remote => "remote",
             Self::Traces => "traces",
         }
@@ -74,6 +77,10 @@ pub struct RouteConfig {
     /// For a store route: the indexes of its files. Default `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<RouteIndex>,
+    /// For a store route without an overlay: how much of the past of its files is kept. By default 20 contents of each path for 30 days at
+    /// `/memories` without a quota, and nothing elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryConfig>,
     /// For a filesystem route: the directory, optionally with scope fields, such as `/srv/{tenant}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<String>,
@@ -90,7 +97,11 @@ pub struct RouteConfig {
     /// on the other server. Default that server's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// For a history route: the checkpoint, by id, label, or number of steps back such as `~1`. Default `latest`.
+    /// For a past route: the path of the store route whose files it shows. That route must keep a history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// For a history route: the checkpoint, by id, label, or number of steps back such as `~1`. Default `latest`. For a past route: a date,
+    /// a time, or an age such as `1d`, counted back from when a session opens it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// For a remote route: `agent://PEER/PATH` for one of `peers`, or the URL of a server that requires no token.
@@ -102,7 +113,7 @@ pub struct RouteConfig {
     /// For a remote route with a cache: whether to serve cached content while the server is unreachable. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve_stale: Option<bool>,
-    /// Whether changes are refused. Default false; history and traces routes are always read-only.
+    /// Whether changes are refused. Default false; history, past and traces routes are always read-only.
     #[serde(default)]
     pub read_only: bool,
     /// Limits on what the tree may hold. Default none.
@@ -150,11 +161,13 @@ impl RouteConfig {
             store: None,
             namespace: None,
             index: None,
+            history: None,
             root: None,
             sync: None,
             cross_mounts: None,
             create_root: None,
             thread: None,
+            of: None,
             at: None,
             url: None,
             cache_bytes_max: None,
@@ -181,6 +194,11 @@ impl RouteConfig {
         Self { tier: RouteType::Remote, url: Some(url.into()), ..Self::state() }
     }
 
+    /// Returns a route to the files of a store route as they were at a time.
+    pub fn past(of: impl Into<String>, at: impl Into<String>) -> Self {
+        Self { tier: RouteType::Past, of: Some(of.into()), at: Some(at.into()), read_only: true, ..Self::state() }
+    }
+
     /// Returns a route to the traces of the user.
     pub fn traces() -> Self {
         Self { tier: RouteType::Traces, read_only: true, ..Self::state() }
@@ -198,15 +216,23 @@ impl RouteConfig {
         }
     }
 
-    /// Fills in the defaults of the tier.
-    pub(super) fn fill_in(&mut self) {
+    /// Returns whether the store route at a path keeps the past of its files, whether its defaults are filled in or not.
+    pub(super) fn keeps_history(&self, path: &str) -> bool {
+        // A quota does not count the past, so a route with one keeps none unless its configuration says so.
+        let is_memory = path.trim_end_matches('/') == "/memories" && self.quota.is_none();
+        let kept = self.history.as_ref().map_or(is_memory, |history| history.policy().is_some());
+        self.tier == RouteType::Store && self.overlay.is_none() && kept
+    }
+
+    /// Fills in the defaults of the tier for the route at a path. `everything` is the store of what names none.
+    pub(super) fn fill_in(&mut self, path: &str, everything: &str) {
         if let Some(overlay) = &mut self.overlay {
-            overlay.store.get_or_insert_with(|| DEFAULT_STORE.to_owned());
+            overlay.store.get_or_insert_with(|| everything.to_owned());
             overlay.namespace.get_or_insert_with(|| OVERLAY_TEMPLATE.to_owned());
         }
         match self.tier {
             RouteType::State => {}
-            RouteType::Traces => self.read_only = true,
+            RouteType::Past | RouteType::Traces => self.read_only = true,
             RouteType::Remote => {
                 if self.cache_bytes_max.is_some() {
                     self.serve_stale.get_or_insert(false);
@@ -218,8 +244,15 @@ impl RouteConfig {
                 self.read_only = true;
             }
             RouteType::Store => {
-                self.store.get_or_insert_with(|| DEFAULT_STORE.to_owned());
+                self.store.get_or_insert_with(|| everything.to_owned());
                 self.index.get_or_insert_default();
+                if self.overlay.is_none() {
+                    let is_kept = self.keeps_history(path);
+                    self.history.get_or_insert_with(|| match is_kept {
+                        true => HistoryConfig::Kept(HistoryLimits::default()),
+                        false => HistoryConfig::Off,
+                    });
+                }
             }
             RouteType::Filesystem => {
                 self.sync.get_or_insert_default();

@@ -82,13 +82,22 @@ impl Default for EventsConfig {
 pub struct MemoryConfig {
     /// The files in prompt order. Default `/memories/AGENTS.md` and `/workspace/AGENTS.md`.
     pub sources: Vec<String>,
+    /// The directories whose other files the prompt lists, newest first, with their first lines. Default `/memories`.
+    pub index: Vec<String>,
     /// The most tokens of the prompt memory, by estimate. Default 8,000.
     pub tokens_max: usize,
+    /// The most tokens of the lists of other files, within the whole. Default 1,000.
+    pub index_tokens_max: usize,
 }
 
 impl Default for MemoryConfig {
     fn default() -> Self {
-        Self { sources: MemorySettings::SOURCES.map(str::to_owned).to_vec(), tokens_max: PromptOptions::TOKENS_MAX }
+        Self {
+            sources: MemorySettings::SOURCES.map(str::to_owned).to_vec(),
+            index: MemorySettings::INDEX.map(str::to_owned).to_vec(),
+            tokens_max: PromptOptions::TOKENS_MAX,
+            index_tokens_max: PromptOptions::INDEX_TOKENS_MAX,
+        }
     }
 }
 

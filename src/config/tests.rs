@@ -108,6 +108,31 @@ fn fault_names_line_column_and_intended_key() {
             "[sessions]\nmounted = \"s\"\n[routes.\"/memo/user\"]\ntype = \"filesystem\"\nroot = \".\"",
             "treehold.toml:3:9: `/memo/user` is where the memory documents of a session are mounted; choose another path for this route",
         ),
+        (
+            "[embeddings]\nurl = \"http://127.0.0.1/v1/embeddings\"\nmodel = \"m\"\nstore = \"defalt\"",
+            "treehold.toml:4:9: no store is named `defalt`; did you mean `default`?",
+        ),
+        (
+            "[embeddings]\nurl = \"http://127.0.0.1/v1/embeddings\"\nmodel = \"m\"\nkey = \"sk-secret\"",
+            "treehold.toml:4:7: a token must not be written into the configuration; write `env:VARIABLE` or `file:PATH`",
+        ),
+        (
+            "[embeddings]\nurl = \"http://127.0.0.1/v1/embeddings\"\nmodel = \"m\"\ndimensions = 0",
+            "treehold.toml:4:14: a vector of 0 numbers says nothing; leave it out for the model's own choice",
+        ),
+        (
+            "[embeddings]\nurl = \"http://127.0.0.1/v1/embeddings\"\nmodel = \"m\"\nsimilarity_min = 1.5",
+            "treehold.toml:4:18: a similarity is a number from 0 to 1",
+        ),
+        (
+            "[embeddings]\nurl = \"http://127.0.0.1/v1/embeddings\"\nmodel = \"m\"\ntimeout = \"0s\"",
+            "treehold.toml:4:11: `0s` is not a duration for a call; write it as `30s` or `500ms`",
+        ),
+        (
+            "[embeddings]\nurl = \"http://127.0.0.1/\"\nmodel = \"\"",
+            "treehold.toml:3:9: the model has no name; write the one that the endpoint knows",
+        ),
+        ("[memory]\nindex = [\"notes\"]", "treehold.toml:2:1: `notes`: the path is not absolute; start it with `/`"),
         ("[agent_state]\nkeys_max = 0", "treehold.toml:2:12: `keys_max` is 0, which allows nothing; set at least 1"),
         ("[agent_state]\nstore = \"defalt\"", "treehold.toml:2:9: no store is named `defalt`; did you mean `default`?"),
         (
@@ -123,10 +148,7 @@ fn fault_names_line_column_and_intended_key() {
         ("[traces]\nstore = \"defalt\"", "treehold.toml:2:9: no store is named `defalt`; did you mean `default`?"),
         ("[traces]\nidempotency_time = \"soon\"", "treehold.toml:2:20: `soon` is not a duration; write it as `24h` or `30s`"),
         ("[traces]\nuser = \"..\"", "treehold.toml:2:8: the user id `..` cannot be the name of a directory; choose another one"),
-        (
-            "[traces]\nown_location = \"cloud\"",
-            "treehold.toml:2:16: bad trace id: a local id contains no `/`; qualified ids are `agent://HOST/ID` and `@AGENT/ID`",
-        ),
+        ("[traces]\nown_location = \"cloud\"", "treehold.toml:2:16: `cloud` names no place; write `@AGENT` or `agent://HOST`"),
         (
             "[traces]\nallow_private_hosts = true",
             "treehold.toml:2:23: `allow_private_hosts` is about hosts that are not registered, and those are refused; set \
@@ -231,4 +253,79 @@ fn settings_have_an_origin_and_round_trip() {
         text.push_str(&format!("{} = {}\n", setting.key(), setting.value));
     }
     assert_eq!(parsed(&text).routes, config.routes, "{text}");
+}
+
+#[test]
+fn only_store_is_the_store_of_everything_that_names_none() {
+    let stores = |config: &Config| {
+        let sections =
+            [&config.threads.store, &config.events.store, &config.sessions.store, &config.agent_state.store, &config.traces.store];
+        sections.map(String::clone)
+    };
+    let routes = "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\n[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\n[routes.\"/w\".overlay]\n";
+    let main = parsed(&format!("[stores.main]\nurl = \"memory:\"\n{routes}"));
+    assert_eq!(stores(&main), ["main"; 5]);
+    assert_eq!((main.routes["/m"].store.as_deref(), main.default_store()), (Some("main"), "main"));
+    assert_eq!(main.routes["/w"].overlay.as_ref().and_then(|overlay| overlay.store.as_deref()), Some("main"));
+    assert_eq!(main.stores.keys().collect::<Vec<_>>(), ["main"], "nothing is kept elsewhere");
+    let without_routes = parsed("[stores.main]\nurl = \"memory:\"\n");
+    assert_eq!(without_routes.routes["/memories"].store.as_deref(), Some("main"));
+
+    // What is said holds, also if it is the name of the default store.
+    let said = parsed("[threads]\nstore = \"default\"\n[stores.main]\nurl = \"memory:\"\n");
+    assert_eq!(stores(&said), ["default", "main", "main", "main", "main"]);
+    assert_eq!(said.stores.keys().collect::<Vec<_>>(), ["default", "main"]);
+    let inline = parsed("threads = { store = \"default\" }\nstores = { main = { url = \"memory:\" } }\n");
+    assert_eq!(stores(&inline), stores(&said));
+
+    // Of several stores, none is meant more than another.
+    let two = parsed("[stores.a]\nurl = \"memory:\"\n[stores.b]\nurl = \"memory:\"\n");
+    assert_eq!((stores(&two), two.default_store()), (["default"; 5].map(str::to_owned), "default"));
+    let none = parsed("");
+    assert_eq!((stores(&none), none.default_store()), (["default"; 5].map(str::to_owned), "default"));
+    for config in [main, said, two, none] {
+        let text: String = config
+            .settings()
+            .iter()
+            .map(|setting| match setting.table() {
+                Some(table) => format!("{table}.{} = {}\n", setting.key(), setting.value),
+                None => format!("{} = {}\n", setting.key(), setting.value),
+            })
+            .collect();
+        let again = parsed(&text);
+        assert_eq!((stores(&again), &again.stores), (stores(&config), &config.stores), "{text}");
+    }
+}
+
+#[test]
+fn effective_route_says_where_files_are_and_who_shares_them() {
+    let text = "[stores.main]\nurl = \"memory:\"\n[threads]\nsave = true\n\
+        [routes.\"/memories\"]\ntype = \"store\"\nnamespace = \"{tenant}/{user}/m\"\n\
+        [routes.\"/team\"]\ntype = \"store\"\nnamespace = \"{tenant}/team\"\n\
+        [routes.\"/all\"]\ntype = \"store\"\nnamespace = \"all\"\nread_only = true\n\
+        [routes.\"/mine\"]\ntype = \"store\"\nnamespace = \"{user}/{thread}/x\"\n\
+        [routes.\"/w\"]\ntype = \"filesystem\"\nroot = \"/srv/{user}\"\nsync = \"full\"\n[routes.\"/w\".overlay]\n\
+        [[layers.permissions]]\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"/memories/shared/**\"]\n\
+        [[layers.permissions]]\neffect = \"deny\"\noperations = [\"all\"]\npaths = [\"/**/.env\"]\n";
+    let routes = parsed(text).effective_routes().expect("nothing is opened");
+    let found = |path: &str| routes.iter().find(|route| route.path.as_str() == path).expect(path);
+    for (path, sharing) in [
+        ("/", Sharing::Thread),
+        ("/memories", Sharing::User),
+        ("/team", Sharing::Tenant),
+        ("/all", Sharing::Everyone),
+        ("/mine", Sharing::Thread),
+        ("/w", Sharing::User),
+    ] {
+        assert_eq!(found(path).sharing, sharing, "{path}");
+    }
+    use treehold_core::ops::Durability;
+    assert_eq!((found("/").checkpoints, found("/memories").checkpoints), (true, false));
+    assert_eq!((found("/memories").durability, found("/w").durability), (Some(Durability::None), Some(Durability::Power)));
+    assert_eq!((found("/all").durability, found("/all").events_kept.as_deref()), (None, None));
+    assert_eq!(found("/memories").filled_namespace.as_deref(), Some("default/default/m"));
+    assert_eq!(found("/w").location.as_deref(), Some("/srv/default"));
+    assert_eq!(found("/w").overlay.as_ref().map(|overlay| (&*overlay.store.name, overlay.sharing)), Some(("main", Sharing::Thread)));
+    let rules = |path: &str| found(path).rules.len();
+    assert_eq!((rules("/memories"), rules("/"), rules("/team"), rules("/w")), (2, 2, 1, 1));
 }

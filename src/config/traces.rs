@@ -10,7 +10,7 @@ use std::time::Duration;
 use treehold_core::clock::parse_age;
 use treehold_core::error::{Error, Result};
 use treehold_core::scope::check_id;
-use treehold_traces::{Location, OrganizationTraces, TraceAddress, Traces, TracesOptions};
+use treehold_traces::{Location, OrganizationTraces, Traces, TracesOptions};
 
 /// The name, among the stores, of the store at `internal.url`.
 pub(super) const INTERNAL_STORE: &str = "traces";
@@ -163,12 +163,7 @@ impl TracesConfig {
     }
 
     fn own_location(&self) -> Result<Option<Location>> {
-        let parsed = self.own_location.as_deref().map(|text| {
-            let address: TraceAddress = format!("{text}/id").parse()?;
-            let local = || Error::invalid_argument(format!("`{text}` names no place; write `@AGENT` or `agent://HOST`"));
-            address.location().cloned().ok_or_else(local)
-        });
-        parsed.transpose()
+        self.own_location.as_deref().map(str::parse).transpose()
     }
 
     /// Checks each value.

@@ -7,6 +7,7 @@ backend_conformance!(model, trees::model);
 backend_conformance!(state, trees::state);
 backend_conformance!(store_memory, trees::store_memory);
 backend_conformance!(store_small_pages, trees::store_small_pages);
+backend_conformance!(store_with_history, trees::store_with_history);
 backend_conformance!(store_indexed, trees::store_indexed);
 #[cfg(feature = "sqlite")]
 backend_conformance!(store_indexed_sqlite, indexed_trees::sqlite);

@@ -5,7 +5,7 @@ mod small_pages;
 
 pub(crate) use small_pages::SmallPages;
 use std::sync::Arc;
-use treehold::backend::IndexKind;
+use treehold::backend::{HistoryPolicy, IndexKind};
 use treehold::composite::CompositeBackend;
 use treehold::conformance::Fresh;
 use treehold::conformance::backend::Tree;
@@ -37,6 +37,12 @@ pub(crate) async fn store_memory() -> Fresh<Tree> {
 /// Every walk and listing takes many pages.
 pub(crate) async fn store_small_pages() -> Fresh<Tree> {
     rows_tree(SmallPages::default()).fresh()
+}
+
+/// Every change keeps the content that it replaces.
+pub(crate) async fn store_with_history() -> Fresh<Tree> {
+    let store: Arc<dyn Store> = Arc::new(SmallPages::default());
+    Tree::new(rows_in(&store).with_history(HistoryPolicy::new())).with_store(store).fresh()
 }
 
 /// Every file is indexed, and searches use the index.

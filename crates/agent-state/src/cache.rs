@@ -1,6 +1,9 @@
 //! A bounded cache of states, which asks the store for the version before each use.
 
-use crate::contract::{AgentStateStore, SaveOptions, SessionIdPage, StateCapabilities, StateKey, StateVersion, UserPage, VersionedState};
+use crate::contract::{
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, SaveOptions, SessionIdPage, StateCapabilities, StateKey, StateVersion, UserPage,
+    VersionedState,
+};
 use crate::slot::StateSlot;
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -190,6 +193,10 @@ impl<S: AgentStateStore> AgentStateStore for CachedStates<S> {
         self.inner.version(slot, key).await
     }
 
+    async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        self.inner.list_version(slot, key).await
+    }
+
     async fn exists(&self, slot: &StateSlot) -> Result<bool> {
         self.inner.exists(slot).await
     }
@@ -198,14 +205,14 @@ impl<S: AgentStateStore> AgentStateStore for CachedStates<S> {
         self.inner.keys(slot).await
     }
 
-    async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
+    async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()> {
         self.cached.lock().remove_session(slot);
-        self.inner.delete_session(slot).await
+        self.inner.delete_session(slot, options).await
     }
 
-    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()> {
+    async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()> {
         self.cached.lock().remove(&(slot.clone(), key.to_owned()));
-        self.inner.delete(slot, key).await
+        self.inner.delete(slot, key, options).await
     }
 
     async fn session_ids(&self, user: Option<&str>, after: Option<&str>, limit: usize) -> Result<SessionIdPage> {
@@ -244,6 +251,10 @@ impl<S: AgentStateStore + ?Sized> AgentStateStore for Arc<S> {
         (**self).version(slot, key).await
     }
 
+    async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        (**self).list_version(slot, key).await
+    }
+
     async fn exists(&self, slot: &StateSlot) -> Result<bool> {
         (**self).exists(slot).await
     }
@@ -252,12 +263,12 @@ impl<S: AgentStateStore + ?Sized> AgentStateStore for Arc<S> {
         (**self).keys(slot).await
     }
 
-    async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
-        (**self).delete_session(slot).await
+    async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()> {
+        (**self).delete_session(slot, options).await
     }
 
-    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()> {
-        (**self).delete(slot, key).await
+    async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()> {
+        (**self).delete(slot, key, options).await
     }
 
     async fn session_ids(&self, user: Option<&str>, after: Option<&str>, limit: usize) -> Result<SessionIdPage> {

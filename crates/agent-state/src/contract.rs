@@ -2,6 +2,8 @@
 
 use crate::slot::StateSlot;
 use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::error::Error as _;
 use std::fmt;
 use std::num::NonZeroU64;
@@ -32,19 +34,19 @@ impl fmt::Display for StateVersion {
     }
 }
 
-/// What a save expects to replace. In the protocols of AgentScope these are the numbers −1, 0 and n.
+/// What a save or a deletion expects to find. In the protocols of AgentScope these are the numbers −1, 0 and n.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expected {
     /// Whatever is there.
     #[default]
     Any,
-    /// Nothing: the save creates the value.
+    /// Nothing: a save creates the value, and a deletion has nothing to do.
     Absent,
     /// The value with this version.
     Version(StateVersion),
 }
 
-/// A save that expected another version than the stored one: the source of such a [`Conflict`](ErrorKind::Conflict).
+/// A save or deletion that expected another version than the stored one: the source of such a [`Conflict`](ErrorKind::Conflict).
 ///
 /// Its text is the message of AgentScope for this case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,14 +58,14 @@ pub struct StateConflict {
     pub session: String,
     /// The key.
     pub key: String,
-    /// What the save expected.
+    /// What the save or deletion expected.
     pub expected: Expected,
     /// The version that is stored; `None` if there is no value.
     pub current: Option<StateVersion>,
 }
 
 impl StateConflict {
-    /// Describes a save of a key of a slot that found another version.
+    /// Describes a save or deletion of a key of a slot that found another version.
     pub fn new(slot: &StateSlot, key: &str, expected: Expected, current: Option<StateVersion>) -> Self {
         Self { user: slot.user().map(str::to_owned), session: slot.session().to_owned(), key: key.to_owned(), expected, current }
     }
@@ -85,8 +87,7 @@ impl StateConflict {
             Expected::Absent => "no value".to_owned(),
             Expected::Version(version) => format!("version {version}"),
         };
-        let message =
-            format!("the state `{}` has changed: {found} and the save expects {expected}; load it again", self.key.escape_debug());
+        let message = format!("the state `{}` has changed: {found} and {expected} was expected; load it again", self.key.escape_debug());
         let current = self.current.map(|current| Version::new(current.number()));
         Error::new(ErrorKind::Conflict, message).with_current_version(current).without_effect().with_source(self)
     }
@@ -102,26 +103,26 @@ impl fmt::Display for StateConflict {
 
 impl std::error::Error for StateConflict {}
 
-/// A save whose [fence](SaveOptions::fence) fell: the source of such a [`Conflict`](ErrorKind::Conflict).
+/// A save or deletion whose [fence](Fence) fell: the source of such a [`Conflict`](ErrorKind::Conflict).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FenceFallen;
 
 impl FenceFallen {
-    /// Returns whether an error says that the fence of a save fell.
+    /// Returns whether an error says that the fence of a save or deletion fell.
     pub fn caused(error: &Error) -> bool {
         error.source().is_some_and(|source| source.is::<Self>())
     }
 
     /// Makes the error: a [`Conflict`](ErrorKind::Conflict) without an effect.
     pub fn into_error(self) -> Error {
-        let message = "the turn no longer holds the session, so nothing was saved; load the state again in a new turn";
+        let message = "the turn no longer holds the session, so nothing was changed; load the state again in a new turn";
         Error::new(ErrorKind::Conflict, message).without_effect().with_source(self)
     }
 }
 
 impl fmt::Display for FenceFallen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the fence of the save fell")
+        f.write_str("the fence fell")
     }
 }
 
@@ -156,7 +157,7 @@ impl Expected {
     }
 }
 
-/// A row that must still have its version when a save is committed. A turn passes the row that proves that it still holds the session,
+/// A row that must still have its version when a save or deletion is committed. A turn passes the row that proves that it still holds the session,
 /// so that a process that lost the session while it was stalled cannot write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
@@ -199,6 +200,74 @@ impl SaveOptions {
     }
 }
 
+/// How to delete a key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DeleteOptions {
+    /// The form to delete. By default both; if the deletion expects something, the single value only, so that it never deletes a value
+    /// that it did not check.
+    pub form: Option<StateForm>,
+    /// What the deletion expects to find.
+    pub expected: Expected,
+    /// What must still hold. A store that cannot check it in the same commit answers [`ErrorKind::Unsupported`].
+    pub fence: Option<Fence>,
+}
+
+impl DeleteOptions {
+    /// Deletes both forms, whatever is there.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the form to delete.
+    #[must_use]
+    pub fn with_form(mut self, form: Option<StateForm>) -> Self {
+        self.form = form;
+        self
+    }
+
+    /// Sets what the deletion expects to find.
+    #[must_use]
+    pub fn with_expected(mut self, expected: Expected) -> Self {
+        self.expected = expected;
+        self
+    }
+
+    /// Sets what must still hold.
+    #[must_use]
+    pub fn with_fence(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence;
+        self
+    }
+
+    /// Returns the only form that is deleted; `None` if both are.
+    pub fn only_form(&self) -> Option<StateForm> {
+        self.form.or((self.expected != Expected::Any).then_some(StateForm::Single))
+    }
+}
+
+/// How to delete a session.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DeleteSessionOptions {
+    /// What must still hold. A store that cannot check it in the same commit answers [`ErrorKind::Unsupported`].
+    pub fence: Option<Fence>,
+}
+
+impl DeleteSessionOptions {
+    /// Deletes the session, whoever uses it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what must still hold.
+    #[must_use]
+    pub fn with_fence(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence;
+        self
+    }
+}
+
 /// A value with its version.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -214,6 +283,17 @@ impl VersionedState {
     pub fn new(value: Json, version: Option<StateVersion>) -> Self {
         Self { value, version }
     }
+}
+
+/// The form of a stored value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StateForm {
+    /// One JSON value.
+    #[default]
+    Single,
+    /// A list of JSON values.
+    List,
 }
 
 /// A key of a session, and the form of its value.
@@ -251,9 +331,12 @@ pub struct UserPage {
 pub struct StateCapabilities {
     /// Other machines may use the same states. An agent whose files are shared needs a shared state store.
     pub shared: bool,
-    /// Values have versions, so that [`Expected::Absent`] and [`Expected::Version`] are decided.
+    /// Single values have versions, so that [`Expected::Absent`] and [`Expected::Version`] are decided.
     pub versions: bool,
-    /// A save can be [fenced](SaveOptions::fence).
+    /// Lists have versions, too. Otherwise a store whose single values have them refuses such expectations of lists as
+    /// [`ErrorKind::Unsupported`].
+    pub list_versions: bool,
+    /// Saves and deletions can be [fenced](Fence).
     pub fences: bool,
     /// A value comes back in the very text in which it was saved. Otherwise white space between tokens and the escapes in texts may
     /// differ.
@@ -265,7 +348,7 @@ pub struct StateCapabilities {
 impl StateCapabilities {
     /// Declares a store of one process, without versions and fences, that keeps the text of values and both forms of a key.
     pub fn new() -> Self {
-        Self { shared: false, versions: false, fences: false, exact_text: true, separate_forms: true }
+        Self { shared: false, versions: false, list_versions: false, fences: false, exact_text: true, separate_forms: true }
     }
 
     /// Sets whether other machines may use the same states.
@@ -275,14 +358,21 @@ impl StateCapabilities {
         self
     }
 
-    /// Sets whether values have versions.
+    /// Sets whether single values have versions.
     #[must_use]
     pub fn with_versions(mut self, versions: bool) -> Self {
         self.versions = versions;
         self
     }
 
-    /// Sets whether a save can be fenced.
+    /// Sets whether lists have versions.
+    #[must_use]
+    pub fn with_list_versions(mut self, list_versions: bool) -> Self {
+        self.list_versions = list_versions;
+        self
+    }
+
+    /// Sets whether saves and deletions can be fenced.
     #[must_use]
     pub fn with_fences(mut self, fences: bool) -> Self {
         self.fences = fences;
@@ -350,6 +440,12 @@ pub trait AgentStateStore: Send + Sync + fmt::Debug + fmt::Display {
     /// As [`AgentStateStore::get`].
     async fn version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>>;
 
+    /// Returns the version of a list without reading it, or `None`.
+    ///
+    /// # Errors
+    /// As [`AgentStateStore::get`].
+    async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>>;
+
     /// Returns whether the session has any state.
     ///
     /// # Errors
@@ -365,14 +461,17 @@ pub trait AgentStateStore: Send + Sync + fmt::Debug + fmt::Display {
     /// Removes a session with all its states. Removing an absent one is not an error.
     ///
     /// # Errors
-    /// As [`AgentStateStore::get`].
-    async fn delete_session(&self, slot: &StateSlot) -> Result<()>;
+    /// [`Conflict`](ErrorKind::Conflict) from [`FenceFallen`] if the fence fell, also of an absent session; nothing is removed then.
+    /// Otherwise as [`AgentStateStore::get`].
+    async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()>;
 
-    /// Removes one value or list. Removing an absent one is not an error.
+    /// Removes a key: the single value, the list, or both, see [`DeleteOptions::form`]. Removing an absent one is not an error, unless the
+    /// deletion expects a version. A store without versions ignores [`DeleteOptions::expected`].
     ///
     /// # Errors
-    /// As [`AgentStateStore::get`].
-    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()>;
+    /// [`Conflict`](ErrorKind::Conflict) from [`StateConflict`] if the value is not the expected one, and from [`FenceFallen`] if the fence
+    /// fell, also of an absent value; nothing is removed then. Otherwise as [`AgentStateStore::get`].
+    async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()>;
 
     /// Returns a page of the sessions of a user, or of the anonymous ones.
     ///

@@ -1,6 +1,6 @@
 //! A whole session as one document, and a conversation as text for people.
 
-use crate::contract::{AgentStateStore, StateKey, StateVersion, VersionedState};
+use crate::contract::{AgentStateStore, StateForm, StateKey, StateVersion, VersionedState};
 use crate::slot::StateSlot;
 use crate::store_states::StoreStates;
 use schemars::JsonSchema;
@@ -10,17 +10,6 @@ use std::fmt::Write as _;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::Json;
 use treehold_core::work;
-
-/// The form of a stored value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum StateForm {
-    /// One JSON value.
-    #[default]
-    Single,
-    /// A list of JSON values.
-    List,
-}
 
 /// All values of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

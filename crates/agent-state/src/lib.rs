@@ -33,12 +33,10 @@ mod value;
 
 pub use cache::CachedStates;
 pub use contract::{
-    AgentStateStore, Expected, Fence, FenceFallen, SaveOptions, SessionIdPage, StateCapabilities, StateConflict, StateKey, StateVersion,
-    UserPage, VersionedState,
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, Expected, Fence, FenceFallen, SaveOptions, SessionIdPage, StateCapabilities,
+    StateConflict, StateForm, StateKey, StateVersion, UserPage, VersionedState,
 };
-pub use export::{
-    MessageText, SessionExport, StateEntry, StateForm, conversation_markdown, conversation_messages, export_session, list_text,
-};
+pub use export::{MessageText, SessionExport, StateEntry, conversation_markdown, conversation_messages, export_session, list_text};
 pub use legacy::{
     AGENT_STATE_KEY, FoundState, LEGACY_MESSAGES_KEY, LEGACY_TOOL_GROUPS_KEY, LegacyState, SANDBOX_STATE_KEY, SandboxOwner,
     load_with_legacy, sandbox_slot,

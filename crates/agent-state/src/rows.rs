@@ -5,6 +5,7 @@
 //!
 //! Every row starts with a check sum of what follows, so that a damaged row is reported and never used.
 
+use crate::owner::BundleOwner;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ pub(crate) fn due_rows() -> Namespace {
     Namespace::new(AGENT_STATE.into_iter().chain([RESERVED_ROOT, "due"])).expect("four plain components")
 }
 
-/// The users that have states of an agent.
+/// The users that have sessions of an agent. A save that creates a session writes the row of its user.
 pub(crate) fn users_of(tenant: &str, agent: &str) -> Result<Namespace> {
     Namespace::new(AGENT_STATE.into_iter().chain([tenant, "directory", agent]))
 }
@@ -42,6 +43,14 @@ impl Owner {
         };
         let head = AGENT_STATE.into_iter().chain([self.tenant.as_str()]).chain(user.iter().copied());
         Namespace::new(head.chain(["agents", &self.agent]).chain(components))
+    }
+
+    /// The owner of the rows that the parts of a bundle keep for the same user and agent.
+    pub(crate) fn bundle(&self) -> Result<BundleOwner> {
+        match &self.user {
+            Some(user) => BundleOwner::of_user(&self.tenant, user, &self.agent),
+            None => BundleOwner::anonymous(&self.tenant, &self.agent),
+        }
     }
 
     /// The rows of sessions, the heads of their values, and the last versions of deleted values.

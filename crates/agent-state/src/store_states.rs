@@ -1,8 +1,9 @@
 //! The states of one agent, as rows of a store.
 
+use crate::bundle::remove_session;
 use crate::contract::{
-    AgentStateStore, FenceFallen, SaveOptions, SessionIdPage, StateCapabilities, StateConflict, StateKey, StateVersion, UserPage,
-    VersionedState,
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, Fence, FenceFallen, SaveOptions, SessionIdPage, StateCapabilities, StateConflict,
+    StateForm, StateKey, StateVersion, UserPage, VersionedState,
 };
 use crate::log::{COMMIT_BYTES_MAX, COMMIT_ROWS_MAX, Plan, plan};
 use crate::rows::{
@@ -249,10 +250,7 @@ impl StoreStates {
     /// Writes what a save planned. Returns false, without an effect, if another writer was faster.
     async fn write(&self, save: &Save<'_>, plan: Plan<'_>, version: u64, options: &SaveOptions) -> Result<bool> {
         let (states, head_key) = (save.owner.states()?, head_key(save.slot.session(), save.form, save.key));
-        let mut batch = Batch::new();
-        if let Some(fence) = &options.fence {
-            batch = batch.expect(&fence.namespace, &fence.key, Condition::Version(fence.version));
-        }
+        let mut batch = fenced(options.fence.as_ref());
         let head_condition = save.seen.head.as_ref().map_or(Condition::Absent, |head| Condition::Version(head.version));
         batch = batch.expect(&states, &head_key, head_condition);
         batch = self.put_session(batch, save)?;
@@ -527,12 +525,6 @@ impl StoreStates {
         let found = self.store().get(&owner.states()?, &session_key(session)).await?;
         found.map(|item| SeenSession::read(&item)).transpose()
     }
-
-    /// Returns whether a user has any session.
-    async fn has_sessions(&self, owner: &Owner) -> Result<bool> {
-        let options = ScanOptions::new().with_prefix(SESSIONS).with_limit(1);
-        Ok(!self.store().scan(&owner.states()?, options).await?.entries.is_empty())
-    }
 }
 
 /// What a read of a head is for.
@@ -546,7 +538,7 @@ pub(crate) enum Look {
 #[async_trait]
 impl AgentStateStore for StoreStates {
     fn capabilities(&self) -> StateCapabilities {
-        StateCapabilities::new().with_shared(self.states.is_shared()).with_versions(true).with_fences(true)
+        StateCapabilities::new().with_shared(self.states.is_shared()).with_versions(true).with_list_versions(true).with_fences(true)
     }
 
     /// Cost: two round trips; more if another writer was faster.
@@ -577,6 +569,13 @@ impl AgentStateStore for StoreStates {
         self.look(&owner, slot, Form::Single, key, Look::ForVersion).await?.current()
     }
 
+    /// Cost: as [`AgentStateStore::version`].
+    async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        self.check_key(key)?;
+        let owner = self.owner(slot.user())?;
+        self.look(&owner, slot, Form::List, key, Look::ForVersion).await?.current()
+    }
+
     /// Cost: one round trip.
     async fn exists(&self, slot: &StateSlot) -> Result<bool> {
         let owner = self.owner(slot.user())?;
@@ -588,17 +587,25 @@ impl AgentStateStore for StoreStates {
         Ok(self.keys_with_versions(slot).await?.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// The session is gone with one commit; its logs are removed afterwards. If that fails or is interrupted, a sweep finishes it. A
-    /// damaged session can be deleted, too.
+    /// The session is gone with one commit, and with it what a bundle of the same owner keeps of it: transcript, inbox, events, tasks and
+    /// tool runs. What a bundle keeps of a session without states is removed, too. The logs are removed afterwards; if that fails or is
+    /// interrupted, a sweep finishes it. A damaged session can be deleted, too.
     ///
-    /// Cost: three round trips, and two for each log.
-    async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
+    /// Cost: five round trips, one more if the user has no other session, and two for each log. Two for a session without states.
+    async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()> {
         let owner = self.owner(slot.user())?;
         let (states, session_key) = (owner.states()?, session_key(slot.session()));
         let mut attempts = Attempts::new();
         loop {
-            let Some(session) = self.store().get(&states, &session_key).await? else { return Ok(()) };
-            let mut batch = Batch::new().expect(&states, &session_key, Condition::Version(session.version)).delete(&states, &session_key);
+            let mut batch = remove_session(fenced(options.fence.as_ref()), &owner.bundle()?, slot.session())?;
+            let Some(session) = self.store().get(&states, &session_key).await? else {
+                if self.commit(batch.expect(&states, &session_key, Condition::Absent), options.fence.is_some()).await? {
+                    return Ok(());
+                }
+                attempts.lost().await?;
+                continue;
+            };
+            batch = batch.expect(&states, &session_key, Condition::Version(session.version)).delete(&states, &session_key);
             let mut floor = 0;
             let mut data: BTreeSet<String> = SeenSession::read(&session).map(|session| session.row.data).into_iter().collect();
             for (form, key, item) in self.heads(&owner, slot.session()).await? {
@@ -610,26 +617,28 @@ impl AgentStateStore for StoreStates {
                 floor = meta.as_ref().map_or(row_version, |meta| meta.version).max(floor);
                 data.extend(meta.map(|meta| meta.data));
             }
+            if data.is_empty() {
+                // All that named the data is damaged. The removal still looks whether this was the user's last session.
+                data.insert(new_id());
+            }
             batch = batch.put_for(&states, session_floor_key(slot.session()), sealed_row(&Floor { version: floor }), FLOOR_TIME);
             let due = |data| Due { owner: owner.clone(), session: slot.session().to_owned(), data, task: Task::RemoveData };
-            if self.commit_removal(batch, data.into_iter().map(due).collect()).await? {
+            if self.commit_removal(batch, data.into_iter().map(due).collect(), options.fence.is_some()).await? {
                 return Ok(());
             }
             attempts.lost().await?;
         }
     }
 
-    /// Removes both forms of a key.
+    /// Both forms of a key are gone with one commit. The last value takes the session along, but not what a bundle keeps of it.
     ///
-    /// Cost: two round trips, and two for a log.
-    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()> {
+    /// Cost: two round trips, and two for a log. As [`AgentStateStore::delete_session`] for the last value.
+    async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()> {
         self.check_key(key)?;
         let owner = self.owner(slot.user())?;
-        for form in Form::ALL {
-            let mut attempts = Attempts::new();
-            while !self.delete_form(&owner, slot, form, key).await? {
-                attempts.lost().await?;
-            }
+        let mut attempts = Attempts::new();
+        while !self.delete_forms(&owner, slot, key, &options).await? {
+            attempts.lost().await?;
         }
         Ok(())
     }
@@ -662,7 +671,7 @@ impl AgentStateStore for StoreStates {
             }
         }
         let checked = stream::iter(accessible).map(|user| async move {
-            let has_states = self.has_sessions(&self.owner(user.as_deref())?).await?;
+            let has_states = self.states.has_sessions(&self.owner(user.as_deref())?).await?;
             Ok::<_, Error>(has_states.then_some(user))
         });
         let users: Vec<Option<Option<String>>> = checked.buffered(USERS_AT_ONCE).try_collect().await?;
@@ -671,18 +680,6 @@ impl AgentStateStore for StoreStates {
 }
 
 impl StoreStates {
-    /// Returns the version of a list without reading it, or `None`.
-    ///
-    /// Cost: one round trip, which reads no values.
-    ///
-    /// # Errors
-    /// As [`AgentStateStore::version`].
-    pub async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
-        self.check_key(key)?;
-        let owner = self.owner(slot.user())?;
-        self.look(&owner, slot, Form::List, key, Look::ForVersion).await?.current()
-    }
-
     /// Returns the keys of a session with their versions, in order.
     ///
     /// Cost: two round trips, which read no values.
@@ -723,42 +720,64 @@ impl StoreStates {
         limit.clamp(1, self.states.options.page_max.max(1))
     }
 
-    /// Deletes one form of a key. Returns false if another writer was faster.
-    async fn delete_form(&self, owner: &Owner, slot: &StateSlot, form: Form, key: &str) -> Result<bool> {
-        let seen = self.look(owner, slot, form, key, Look::ForVersion).await?;
-        let (Some(head), Some(session)) = (seen.live(), &seen.session) else { return Ok(true) };
+    /// Deletes forms of a key. Returns false if another writer was faster.
+    async fn delete_forms(&self, owner: &Owner, slot: &StateSlot, key: &str, options: &DeleteOptions) -> Result<bool> {
         let (states, session_key) = (owner.states()?, session_key(slot.session()));
-        let head_key = head_key(slot.session(), form, key);
-        let floor = Floor { version: head.meta.version };
-        let batch = Batch::new()
-            .expect(&states, &session_key, Condition::Version(session.version))
-            .expect(&states, &head_key, Condition::Version(head.version))
-            .delete(&states, head_key)
-            .put_for(&states, floor_key(slot.session(), form, key), sealed_row(&floor), FLOOR_TIME);
-        let (data, session_id) = (session.row.data.clone(), slot.session().to_owned());
-        if session.row.keys <= 1 {
-            let due = Due { owner: owner.clone(), session: session_id, data, task: Task::RemoveData };
-            return self.commit_removal(batch.delete(&states, session_key), vec![due]).await;
+        let forms: &[Form] = match options.only_form() {
+            None => &Form::ALL,
+            Some(StateForm::Single) => &[Form::Single],
+            Some(StateForm::List) => &[Form::List],
+        };
+        let mut keys = vec![session_key.clone()];
+        keys.extend(forms.iter().map(|form| head_key(slot.session(), *form, key)));
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let mut found = self.store().get_many(&states, &keys, false).await?.into_iter();
+        let session = found.next().flatten().map(|item| SeenSession::read(&item)).transpose()?;
+        let mut heads = Vec::with_capacity(forms.len());
+        for (form, item) in forms.iter().zip(found) {
+            let head = item.map(SeenHead::read).transpose()?.filter(|head| head.is_of(session.as_ref()));
+            heads.extend(head.map(|head| (*form, head)));
         }
-        let next = SessionRow { keys: session.row.keys - 1, ..session.row.clone() };
-        let time_to_live = self.states.options.expiry.time_to_live(slot);
-        let batch = batch.put_item(&states, session_key, sealed_row(&next), Bytes::new(), time_to_live);
-        match &head.meta.log {
-            Some(log) => {
-                let due = Due { owner: owner.clone(), session: session_id, data, task: Task::RemoveLog(log.clone()) };
-                self.commit_removal(batch, vec![due]).await
-            }
-            None => self.commit(batch, false).await,
+        let current = heads.first().map(|(_, head)| head.state_version()).transpose()?;
+        if !options.expected.admits(current) {
+            return Err(StateConflict::new(slot, key, options.expected, current).into_error());
         }
+        let (batch, is_fenced) = (fenced(options.fence.as_ref()), options.fence.is_some());
+        let Some(session) = session.filter(|_| !heads.is_empty()) else {
+            return if is_fenced { self.commit(batch, true).await } else { Ok(true) };
+        };
+        let mut batch = batch.expect(&states, &session_key, Condition::Version(session.version));
+        let due = |task| Due { owner: owner.clone(), session: slot.session().to_owned(), data: session.row.data.clone(), task };
+        let mut dues = Vec::new();
+        for (form, head) in &heads {
+            let (head_key, floor) = (head_key(slot.session(), *form, key), Floor { version: head.meta.version });
+            batch = batch.expect(&states, &head_key, Condition::Version(head.version)).delete(&states, head_key).put_for(
+                &states,
+                floor_key(slot.session(), *form, key),
+                sealed_row(&floor),
+                FLOOR_TIME,
+            );
+            dues.extend(head.meta.log.clone().map(|log| due(Task::RemoveLog(log))));
+        }
+        let keys = session.row.keys.saturating_sub(heads.len() as u64);
+        if keys == 0 {
+            batch = batch.delete(&states, session_key);
+            dues = vec![due(Task::RemoveData)];
+        } else {
+            let row = SessionRow { keys, ..session.row.clone() };
+            let time_to_live = self.states.options.expiry.time_to_live(slot);
+            batch = batch.put_item(&states, session_key, sealed_row(&row), Bytes::new(), time_to_live);
+        }
+        self.commit_removal(batch, dues, is_fenced).await
     }
 
-    /// Commits a deletion, and then removes what remains. Returns false if another writer was faster.
-    async fn commit_removal(&self, mut batch: Batch, dues: Vec<Due>) -> Result<bool> {
+    /// Commits a deletion, and then removes what remains. Otherwise as [`StoreStates::commit`].
+    async fn commit_removal(&self, mut batch: Batch, dues: Vec<Due>, is_fenced: bool) -> Result<bool> {
         let now = self.states.now();
         for due in &dues {
             batch = batch.put(&due_rows(), due.key(now), sealed_row(due));
         }
-        if !self.commit(batch, false).await? {
+        if !self.commit(batch, is_fenced).await? {
             return Ok(false);
         }
         for due in &dues {
@@ -784,6 +803,14 @@ struct Save<'a> {
 impl Save<'_> {
     fn due(&self, task: Task) -> Due {
         Due { owner: self.owner.clone(), session: self.slot.session().to_owned(), data: self.data.to_owned(), task }
+    }
+}
+
+/// Starts a batch with its fence as the first condition.
+fn fenced(fence: Option<&Fence>) -> Batch {
+    match fence {
+        Some(fence) => Batch::new().expect(&fence.namespace, &fence.key, Condition::Version(fence.version)),
+        None => Batch::new(),
     }
 }
 

@@ -3,8 +3,11 @@
 //! A deletion hides a session with one commit, which also records the data that remains to be removed. A session that can expire has a
 //! row that says when to look at it; if it was renewed by then, the row moves to its next time. So a save never touches that row.
 
-use crate::rows::{Due, Task, due_rows, head_key, heads_prefix, read_head_key, sealed_row, session_floor_key, session_key, unsealed_row};
-use crate::rows::{FLOOR_TIME, Floor, HeadMeta, SessionRow};
+use crate::bundle::remove_session;
+use crate::rows::{
+    Due, FLOOR_TIME, Floor, HeadMeta, Owner, SESSIONS, SessionRow, Task, due_rows, head_key, heads_prefix, read_head_key, sealed_row,
+    session_floor_key, session_key, unsealed_row, users_of,
+};
 use crate::states::AgentStates;
 use crate::value::Body;
 use std::time::Duration;
@@ -145,7 +148,34 @@ impl AgentStates {
         if !is_in_use {
             self.remove_beneath(&beneath).await?;
         }
+        let is_of_session = matches!(due.task, Task::Expire | Task::RemoveData);
+        if is_of_session && let Some(batch) = self.forget_user(&due.owner).await? {
+            match self.store.commit(batch.delete(&due_rows(), due_key)).await {
+                // A save has just created a session of the user.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                done => return done.map(drop),
+            }
+        }
         self.store.commit(Batch::new().delete(&due_rows(), due_key)).await.map(drop)
+    }
+
+    /// Returns the batch that removes a user without sessions from the directory; `None` if there is nothing to remove.
+    ///
+    /// A save that creates a session writes the row of its user in the same commit. The row is read before the sessions, so the batch is
+    /// refused if the user got a session that was not seen here.
+    async fn forget_user(&self, owner: &Owner) -> Result<Option<Batch>> {
+        let (directory, user) = (users_of(&owner.tenant, &owner.agent)?, owner.user_key());
+        let Some(row) = self.store.get(&directory, &user).await? else { return Ok(None) };
+        if self.has_sessions(owner).await? {
+            return Ok(None);
+        }
+        Ok(Some(Batch::new().expect(&directory, &user, Condition::Version(row.version)).delete(&directory, user)))
+    }
+
+    /// Returns whether a user has any session.
+    pub(crate) async fn has_sessions(&self, owner: &Owner) -> Result<bool> {
+        let options = ScanOptions::new().with_prefix(SESSIONS).with_limit(1);
+        Ok(!self.store.scan(&owner.states()?, options).await?.entries.is_empty())
     }
 
     /// Looks whether a session has expired. If so, removes its heads and logs, otherwise notes when to look again.
@@ -153,6 +183,7 @@ impl AgentStates {
         let (states, session_key) = (due.owner.states()?, session_key(&due.session));
         let found = self.store.get(&states, &session_key).await?;
         let forget = || Batch::new().expect(&due_rows(), &item.key, Condition::Version(item.version)).delete(&due_rows(), &item.key);
+        let is_absent = found.is_none();
         if let Some(session) = found {
             let row: SessionRow = unsealed_row("session", &session.meta)?;
             if row.data == due.data {
@@ -172,16 +203,16 @@ impl AgentStates {
                 return self.commit_or_leave(batch).await.map(|_| false);
             }
         }
-        if !self.remove_heads(&due).await? {
+        if !self.remove_heads(&due, is_absent).await? {
             return Ok(false);
         }
         self.remove(&due, &item.key).await?;
         Ok(true)
     }
 
-    /// Removes the heads of an expired session. The versions of a later session of the same name continue after theirs. Returns false if
-    /// another writer was faster.
-    async fn remove_heads(&self, due: &Due) -> Result<bool> {
+    /// Removes the heads of an expired session, and what a bundle keeps of it unless a later session of the same name exists. The versions of
+    /// such a session continue after theirs. Returns false if another writer was faster.
+    async fn remove_heads(&self, due: &Due, is_absent: bool) -> Result<bool> {
         let (states, prefix) = (due.owner.states()?, heads_prefix(&due.session));
         let mut options = ScanOptions::new().with_prefix(prefix.clone());
         let (mut batch, mut floor) = (Batch::new(), 0);
@@ -203,8 +234,12 @@ impl AgentStates {
                 None => break,
             }
         }
-        if batch.is_empty() {
-            return Ok(true);
+        if is_absent {
+            let gone = batch.expect(&states, session_key(&due.session), Condition::Absent);
+            batch = remove_session(gone, &due.owner.bundle()?, &due.session)?;
+        }
+        if floor == 0 {
+            return if batch.is_empty() { Ok(true) } else { self.commit_or_leave(batch).await };
         }
         // A deletion of a later session of the same name may have left a higher one.
         let floor_key = session_floor_key(&due.session);

@@ -7,7 +7,7 @@
 //! A step writes its lists and the state in several commits, in an order in which any interruption leaves either the old state or the new
 //! one, and an entry too many at most. An entry that equals the present state is skipped.
 
-use crate::contract::{AgentStateStore, Expected, Fence, SaveOptions, VersionedState};
+use crate::contract::{AgentStateStore, DeleteOptions, Expected, Fence, SaveOptions, VersionedState};
 use crate::legacy::AGENT_STATE_KEY;
 use crate::slot::StateSlot;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -75,7 +75,7 @@ pub async fn remember(states: &dyn AgentStateStore, slot: &StateSlot, fence: Opt
         Err(error) if error.kind() == ErrorKind::TooLarge => return Ok(false),
         saved => saved?,
     };
-    states.delete(slot, REDO_KEY).await?;
+    states.delete(slot, REDO_KEY, DeleteOptions::new().with_fence(fence.cloned())).await?;
     Ok(true)
 }
 

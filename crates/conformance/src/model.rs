@@ -93,7 +93,7 @@ impl Backend for ModelBackend {
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
         let tree = self.tree.lock();
-        let pattern = Pattern::parse(&options.pattern, options.case_insensitive, options.scope.hidden)?;
+        let pattern = Pattern::within(&options.pattern, options.case_insensitive, &options.scope)?;
         tree.expect_directory(path)?;
         let found = tree
             .nodes
@@ -374,9 +374,8 @@ impl Tree {
     }
 
     fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {
-        let hidden = options.scope.hidden;
-        let parse = |globs: &[String], hidden| globs.iter().map(|glob| Pattern::parse(glob, false, hidden)).collect::<Result<Vec<_>>>();
-        let (include, exclude) = (parse(&options.include, hidden)?, parse(&options.exclude, true)?);
+        let include = options.include.iter().map(|glob| Pattern::within(glob, false, &options.scope)).collect::<Result<Vec<_>>>()?;
+        let exclude = options.exclude.iter().map(|glob| Pattern::parse(glob, false, true)).collect::<Result<Vec<_>>>()?;
         grep_lines(&Bytes::new(), options)?;
         let types = types(&options.types)?;
         let one_file = !self.entry(path)?.is_directory();
@@ -388,7 +387,10 @@ impl Tree {
             let matches_any = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
             let excluded =
                 || matches_any(&exclude, &name) || name.match_indices('/').any(|(slash, _)| matches_any(&exclude, &name[..slash]));
-            let is_plain = || hidden || !name.split('/').any(|segment| segment.starts_with('.'));
+            let is_plain = || {
+                let depth = if options.scope.hidden_directories { 1 } else { usize::MAX };
+                options.scope.hidden || !name.rsplit('/').take(depth).any(|segment| segment.starts_with('.'))
+            };
             let included = || if include.is_empty() { is_plain() } else { matches_any(&include, &name) };
             let typed = || types.as_ref().is_none_or(|types| types.matched(&name, false).is_whitelist());
             if !one_file && (!typed() || !self.is_entered(path, key, &options.scope) || !included() || excluded()) {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use treehold_core::error::{Error, Result};
-use treehold_core::ops::{CaseMode, GrepLine, GrepOptions};
+use treehold_core::ops::{CaseMode, GrepLine, GrepOptions, SearchScope};
 use treehold_core::search::Glob;
 
 /// A glob as its expanded alternatives, each a list of segments, without trailing slashes.
@@ -10,6 +10,8 @@ use treehold_core::search::Glob;
 pub(super) struct Pattern {
     insensitive: bool,
     sees_hidden: bool,
+    /// Whether only the names of paths are matched.
+    is_of_names: bool,
     alternatives: Vec<Vec<Vec<char>>>,
 }
 
@@ -17,6 +19,13 @@ impl Pattern {
     /// Parses a pattern that the real parser accepts, since rejecting malformed patterns is not the model's job. Unless the
     /// pattern sees hidden names, only a segment that starts with a dot matches one.
     pub(super) fn parse(text: &str, insensitive: bool, sees_hidden: bool) -> Result<Self> {
+        let mut scope = SearchScope::default();
+        scope.hidden = sees_hidden;
+        Self::within(text, insensitive, &scope)
+    }
+
+    /// Parses a pattern of a search.
+    pub(super) fn within(text: &str, insensitive: bool, scope: &SearchScope) -> Result<Self> {
         Glob::parse(text, insensitive)?;
         let alternatives = expand(&text.chars().collect::<Vec<_>>())
             .into_iter()
@@ -27,12 +36,15 @@ impl Pattern {
                 anywhere.into_iter().chain(segments.filter(|segment| !segment.is_empty() && *segment != ['.'])).collect()
             })
             .collect();
-        Ok(Self { insensitive, sees_hidden, alternatives })
+        let is_of_names = scope.hidden_directories && !scope.hidden && !text.contains('/');
+        Ok(Self { insensitive, sees_hidden: scope.hidden, is_of_names, alternatives })
     }
 
     /// Returns whether a path relative to the search root matches.
     pub(super) fn matches(&self, relative: &str) -> bool {
-        let path: Vec<Vec<char>> = relative.split('/').map(|segment| segment.chars().collect()).collect();
+        let name = relative.rfind('/').map_or(relative, |slash| &relative[slash + 1..]);
+        let met = if self.is_of_names { name } else { relative };
+        let path: Vec<Vec<char>> = met.split('/').map(|segment| segment.chars().collect()).collect();
         self.alternatives.iter().any(|alternative| self.segments_match(alternative, &path))
     }
 

@@ -9,6 +9,9 @@ use uuid::Uuid;
 /// The largest random step from an id to its successor.
 const STEP: u128 = (1 << 40) - 1;
 
+/// The number of letters of an id, one for every four bits.
+const LETTERS: usize = 32;
+
 /// The id of a checkpoint. Ids within one thread increase even if the clock goes back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CheckpointId(Uuid);
@@ -48,6 +51,37 @@ impl CheckpointId {
         format!("{:032x}", !self.0.as_u128())
     }
 
+    /// Returns the id as 32 letters from `k` to `z`, its random end first, so that few letters tell it from others. Parsing accepts them.
+    ///
+    /// ```
+    /// use treehold_core::checkpoint_id::CheckpointId;
+    ///
+    /// let id: CheckpointId = "0195a1b2-0000-7000-8000-0123456789ab".parse()?;
+    /// assert!(id.letters().starts_with("opqrst"));
+    /// assert_eq!(id.letters().parse(), Ok(id));
+    /// # Ok::<(), treehold_core::checkpoint_id::InvalidCheckpointId>(())
+    /// ```
+    pub fn letters(self) -> String {
+        let digit = |place: usize| (self.0.as_u128() >> (4 * place)) as u8 & 0xf;
+        (0..LETTERS).map(|place| char::from(b'z' - digit(place))).collect()
+    }
+
+    /// Parses [`letters`](Self::letters), in either case.
+    fn from_letters(text: &str) -> Option<Self> {
+        if text.len() != LETTERS {
+            return None;
+        }
+        text.bytes()
+            .rev()
+            .try_fold(0_u128, |id, letter| Some(id << 4 | u128::from(letter_digit(letter)?)))
+            .map(|id| Self(Uuid::from_u128(id)))
+    }
+
+    /// Returns whether text can be the start of [`letters`](Self::letters), in either case.
+    pub fn is_letters(text: &str) -> bool {
+        !text.is_empty() && text.len() <= LETTERS && text.bytes().all(|letter| letter_digit(letter).is_some())
+    }
+
     /// Returns the time of the id, in whole milliseconds.
     pub fn time(self) -> Timestamp {
         let milliseconds = i64::try_from(self.0.as_u128() >> 80).unwrap_or(i64::MAX);
@@ -64,6 +98,12 @@ impl CheckpointId {
         let milliseconds = u128::try_from(time.as_millisecond()).unwrap_or(0);
         Self(Uuid::from_u128(milliseconds << 80))
     }
+}
+
+/// Returns the value of a letter of [`CheckpointId::letters`].
+fn letter_digit(letter: u8) -> Option<u8> {
+    let letter = letter.to_ascii_lowercase();
+    matches!(letter, b'k'..=b'z').then(|| b'z' - letter)
 }
 
 impl fmt::Display for CheckpointId {
@@ -94,7 +134,7 @@ impl FromStr for CheckpointId {
     type Err = InvalidCheckpointId;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Uuid::parse_str(text).map(Self).map_err(|_| InvalidCheckpointId(text.to_owned()))
+        Self::from_letters(text).or_else(|| Uuid::parse_str(text).ok().map(Self)).ok_or_else(|| InvalidCheckpointId(text.to_owned()))
     }
 }
 
@@ -132,6 +172,24 @@ mod tests {
         let first = CheckpointId::new(now, Some(CheckpointId::behind(now)));
         let next: std::collections::BTreeSet<CheckpointId> = (0..100).map(|_| CheckpointId::new(now, Some(first))).collect();
         assert_eq!(next.len(), 100);
+    }
+
+    #[test]
+    fn letters_begin_with_the_random_end_and_parse_to_the_same_id() {
+        for text in ["0195a1b2-0000-7000-8000-0123456789ab", "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"]
+        {
+            let id: CheckpointId = text.parse().expect("an id");
+            let digits: String =
+                text.chars().rev().filter_map(|digit| digit.to_digit(16)).map(|digit| char::from(b'z' - digit as u8)).collect();
+            assert_eq!(id.letters(), digits);
+            assert_eq!(digits.to_uppercase().parse(), Ok(id));
+        }
+        for wrong in ["", "k", &"k".repeat(31), &"k".repeat(33), &"j".repeat(32), &"é".repeat(16)] {
+            assert!(wrong.parse::<CheckpointId>().is_err(), "{wrong}");
+        }
+        for (text, is_start) in [("k", true), ("QZ", true), ("", false), ("latest", false), ("018f", false), ("k-", false)] {
+            assert_eq!(CheckpointId::is_letters(text), is_start, "{text}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod escape;
 pub mod file;
 pub mod json;
 mod kind;
+pub mod lock_wait;
 pub mod namespace;
 pub mod ops;
 pub mod path;

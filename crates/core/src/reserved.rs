@@ -35,6 +35,12 @@ pub const ITEMS: [&str; 2] = [RESERVED_ROOT, "items"];
 /// Events.
 pub const EVENTS: [&str; 2] = [RESERVED_ROOT, "events"];
 
+/// The past of files.
+pub const HISTORY: [&str; 2] = [RESERVED_ROOT, "history"];
+
+/// Vectors of passages, for search by meaning.
+pub const VECTORS: [&str; 2] = [RESERVED_ROOT, "vectors"];
+
 /// Indexes.
 pub const INDEXES: [&str; 2] = [RESERVED_ROOT, "indexes"];
 
@@ -88,6 +94,10 @@ pub const RESERVED_NAMESPACES: &[Reserved] = &[
     Reserved { components: &ITEMS, purpose: "items are kept", rows: ReservedRows::Data },
     // Readers resume by event numbers, which must not change.
     Reserved { components: &EVENTS, purpose: "events are kept", rows: ReservedRows::Data },
+    // What undo restores.
+    Reserved { components: &HISTORY, purpose: "the past of files is kept", rows: ReservedRows::Data },
+    // Another store would have to ask the model for each of them again.
+    Reserved { components: &VECTORS, purpose: "vectors for search by meaning are kept", rows: ReservedRows::Data },
     Reserved { components: &INDEXES, purpose: "indexes are kept", rows: ReservedRows::Derived },
     Reserved { components: &COPY, purpose: "a copy of the store records its progress", rows: ReservedRows::Note },
     Reserved { components: &TOKENS, purpose: "tokens are kept", rows: ReservedRows::Withheld(Withheld::Tokens) },

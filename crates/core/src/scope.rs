@@ -12,6 +12,9 @@ use std::fmt;
 /// The longest id in a scope, in bytes.
 pub const SCOPE_ID_BYTES_MAX: usize = 255;
 
+/// The longest name of a peer, in bytes.
+const PEER_NAME_BYTES_MAX: usize = 63;
+
 /// The caller of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 #[non_exhaustive]
@@ -320,9 +323,36 @@ pub fn check_id(what: &str, id: &str) -> Result<()> {
     Err(Error::invalid_argument(format!("the {what} id {problem}")))
 }
 
+/// Checks the name of a peer, which is another server or a machine that dials this one: up to 63 lower-case letters, digits, `-` and `_`, a
+/// letter or digit first. So no name has a meaning in URLs.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for any other name.
+pub fn check_peer_name(name: &str) -> Result<()> {
+    let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    let starts_well = name.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
+    if starts_well && name.len() <= PEER_NAME_BYTES_MAX && name.bytes().all(is_legal) {
+        return Ok(());
+    }
+    let message =
+        format!("the name of a peer has up to {PEER_NAME_BYTES_MAX} lower-case letters, digits, `-` and `_`, a letter or digit first");
+    Err(Error::invalid_argument(message))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_of_a_peer_has_no_meaning_in_urls() {
+        let longest = "x".repeat(PEER_NAME_BYTES_MAX);
+        for name in ["a", "7", "laptop-1", "a_b-", &longest] {
+            assert!(check_peer_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "-a", "_a", "Laptop", "a.b", "a/b", "a@b", "a b", "a:1", "é", "a\n", &format!("{longest}x")] {
+            assert!(check_peer_name(name).is_err(), "{name:?}");
+        }
+    }
 
     #[test]
     fn template_fills_known_fields_and_rejects_others() {

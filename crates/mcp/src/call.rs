@@ -118,14 +118,12 @@ async fn asked(
     match call {
         Some(call) if consent::concerns(call) => {
             let tree = offered.threads.session(scope).await?.backend();
-            let Some(question) = consent::question(&*tree, call, scope).await? else { return Ok(None) };
-            let refused = consent::protected(&*tree, call).await;
+            let asked = consent::asked(&*tree, call, scope).await?;
             let of_call = consent::of_call(scope, credential, name, &call.arguments());
-            let question = question.and_protected(&refused);
-            Ok(Some(Doubt { question, of_call, protected: refused.into_iter().map(|refusal| refusal.path).collect() }))
+            Ok(asked.map(|(question, protected)| Doubt { question, of_call, protected }))
         }
-        None if name == history::RESTORE => {
-            let question = history::question(&offered.threads, scope, arguments).await?;
+        None if name == history::RESTORE || name == history::UNDO => {
+            let question = history::question(&offered.threads, scope, name, arguments).await?;
             let of_call = consent::of_call(scope, credential, name, &Value::Object(arguments.clone()));
             Ok(question.map(|question| Doubt { question, of_call, protected: Vec::new() }))
         }

@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(names(McpTools::ReadOnly), ["ls", "read_file", "glob", "grep", "search"]);
         assert_eq!(names(McpTools::Memory), ["memory"]);
         assert_eq!(names(McpTools::ReadWrite), [&files[..], &["memory"]].concat());
-        assert_eq!(names(McpTools::Admin), [&files[..], &["memory", "history", "checkpoint", "restore"]].concat());
+        assert_eq!(names(McpTools::Admin), [&files[..], &["memory", "history", "checkpoint", "restore", "undo"]].concat());
         assert_eq!(names(McpTools::Reference).len(), 14);
         for tools in McpTools::ALL {
             assert_eq!(tools.name().parse::<McpTools>().expect("its own name"), tools);

@@ -37,7 +37,6 @@ pub(super) async fn memory(threads: &Threads, scope: &Scope, may_write: bool, ch
     let settings = session.memory_settings();
     let options = if may_write { settings.prompt.clone() } else { settings.prompt.clone().read_only() };
     let tokens_max = options.tokens_max.min(chars_max / CHARS_A_TOKEN);
-    let sources: Vec<&str> = settings.sources.iter().map(|source| source.as_str()).collect();
-    let memory = session.memory(&sources).await?;
+    let memory = session.configured_memory().await;
     Ok(memory.prompt_in_background(options.with_tokens_max(tokens_max)).await?.text)
 }

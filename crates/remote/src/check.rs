@@ -12,7 +12,7 @@ use std::ops::Range;
 use treehold_core::error::Result;
 use treehold_core::ops::{
     Change, Changed, Corpus, Entry, Failure, FileRead, GlobOptions, GlobResult, GrepCursor, GrepFile, GrepLine, GrepOptions, GrepOutput,
-    GrepResult, Listing, LsOptions, ReadOptions, ReadRange, SearchHit, SearchOptions, SearchResult,
+    GrepResult, Listing, LsOptions, NearWord, ReadOptions, ReadRange, SearchHit, SearchOptions, SearchResult,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
@@ -170,6 +170,10 @@ impl<'a> Check<'a> {
             self.hit(options, result.words.len(), hit)?;
         }
         self.corpus(result.words.len(), &result.corpus)?;
+        self.limit(result.near.len(), result.words.len())?;
+        for near in &result.near {
+            self.limit(near.found.len(), NearWord::FOUND_MAX)?;
+        }
         self.failures(path, &result.failures, result.failures_count, GrepResult::FAILURES_MAX)?;
         let Some(cut) = &result.truncated else { return Ok(()) };
         // A cursor that is not a number could not be continued from.

@@ -17,12 +17,14 @@
 //! `address` parses the URL, `transport` describes what sends one request, `network` does so over the network, `public_only` limits it to
 //! public addresses, `client` sends and retries, `stream` follows server-sent events, `check` validates answers, `question` asks one thing
 //! of a tree, `page` combines several answers, `tree` implements the operations, and `events` follows the change feed. `dial` connects to
-//! a server that calls back over that connection, and `tunnel` holds the connections of machines that dialled this process.
+//! a server that calls back over that connection, and `tunnel` holds the connections of machines that dialled this process. `embeddings`
+//! asks a model for vectors, for search by meaning.
 
 mod address;
 mod check;
 mod client;
 mod dial;
+mod embeddings;
 mod events;
 mod network;
 mod page;
@@ -48,10 +50,11 @@ use treehold_tree::forward_backend;
 
 pub use client::{Answer, Ask, PeerClient, RefusedStatus};
 pub use dial::{CONNECT, TUNNEL_PROTOCOL, dial};
+pub use embeddings::{EmbeddingsClient, EmbeddingsOptions};
 pub use http::{HeaderMap, Method, StatusCode};
 pub use stream::{ServerEvent, StreamNews};
 pub use transport::{Failure, Transport, TransportError, TransportRequest, TransportResponse};
-pub use tunnel::{Reservation, TunnelCounts, TunnelEnd, TunnelOptions, Tunnels, check_machine_name};
+pub use tunnel::{Reservation, TunnelCounts, TunnelEnd, TunnelOptions, Tunnels};
 
 /// The most bytes of an answer, unless a caller sets another bound.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;

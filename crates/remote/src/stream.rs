@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, StatusCode};
 use std::collections::VecDeque;
 use std::time::Duration;
 use treehold_core::backoff::Backoff;
-use treehold_core::error::Error;
+use treehold_core::error::{Error, ErrorKind};
 
 /// The pause before reconnecting.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
@@ -28,7 +28,8 @@ pub enum StreamNews {
     Event(ServerEvent),
     /// The connection was lost; it is being reestablished.
     Lost,
-    /// The server refused to open the stream. The client tries again after a pause; drop the stream if that is pointless.
+    /// The server refused to open the stream, or sent an event that is too large. The client tries again after a pause; drop the stream if
+    /// that is pointless.
     Refused(Error),
 }
 
@@ -84,26 +85,30 @@ impl Feed {
                 continue;
             };
             let chunk = tokio::time::timeout(self.client.options().feed_silence_max, response.body.next()).await;
-            let events = match chunk {
-                Ok(Some(Ok(chunk))) => parser.feed(&chunk),
-                // The connection ended, failed, or was silent for too long.
-                Ok(None | Some(Err(_))) | Err(_) => None,
+            // The connection ended, failed, or was silent for too long.
+            let Ok(Some(Ok(chunk))) = chunk else {
+                self.lose();
+                continue;
             };
-            match events {
-                Some(events) => {
-                    // A server that closes each stream at once is not asked again without a pause.
-                    if !events.is_empty() {
-                        self.attempts = 0;
-                    }
-                    self.news.extend(events.into_iter().map(StreamNews::Event));
-                }
-                None => {
-                    tracing::debug!(peer = self.client.name(), "an event stream was interrupted");
-                    self.connection = None;
-                    self.news.push_back(StreamNews::Lost);
-                }
+            let Fed { events, is_too_large } = parser.feed(&chunk);
+            // A server that closes each stream at once is not asked again without a pause.
+            if !events.is_empty() {
+                self.attempts = 0;
+            }
+            self.news.extend(events.into_iter().map(StreamNews::Event));
+            if is_too_large {
+                let message = format!("`{}` sent an event of over {EVENT_BYTES_MAX} bytes", self.client.name());
+                self.news.push_back(StreamNews::Refused(Error::new(ErrorKind::TooLarge, message).without_effect()));
+                self.lose();
             }
         }
+    }
+
+    /// Ends the connection, which the next call opens again.
+    fn lose(&mut self) {
+        tracing::debug!(peer = self.client.name(), "an event stream was interrupted");
+        self.connection = None;
+        self.news.push_back(StreamNews::Lost);
     }
 
     /// Notes the id of an event once the listener has it. A stream that breaks earlier would otherwise skip the event.
@@ -152,9 +157,18 @@ struct Parser {
     event: ServerEvent,
 }
 
+/// What a parser made of some bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Fed {
+    /// The events that the bytes complete.
+    events: Vec<ServerEvent>,
+    /// Whether the event after them is too large. Then the rest of the stream cannot be parsed.
+    is_too_large: bool,
+}
+
 impl Parser {
-    /// Takes bytes and returns the events that they complete; `None` once an event is too large.
-    fn feed(&mut self, bytes: &Bytes) -> Option<Vec<ServerEvent>> {
+    /// Takes bytes.
+    fn feed(&mut self, bytes: &Bytes) -> Fed {
         let mut events = Vec::new();
         for &byte in bytes {
             let is_second_of_pair = byte == b'\n' && self.after_return;
@@ -165,10 +179,10 @@ impl Parser {
                 _ => self.line.push(byte),
             }
             if self.line.len() + self.event.data.len() > EVENT_BYTES_MAX {
-                return None;
+                return Fed { events, is_too_large: true };
             }
         }
-        Some(events)
+        Fed { events, is_too_large: false }
     }
 
     fn end_line(&mut self) -> Option<ServerEvent> {
@@ -209,11 +223,12 @@ mod tests {
     fn events_parse_across_arbitrary_chunk_boundaries() {
         let text = ": hello\n\nevent: change\r\nid: 7\r\ndata: {\"a\"\r\ndata:1}\r\n\r\nevent:reset\rdata\r\rretry: 3\n\n";
         let all = vec![event("change", "{\"a\"\n1}", Some("7")), event("reset", "", None)];
-        assert_eq!(Parser::default().feed(&Bytes::from_static(text.as_bytes())), Some(all.clone()));
+        let fed = Parser::default().feed(&Bytes::from_static(text.as_bytes()));
+        assert_eq!(fed, Fed { events: all.clone(), is_too_large: false });
         for size in 1..9 {
             let mut parser = Parser::default();
             let pieces = text.as_bytes().chunks(size).map(Bytes::from_static);
-            let events: Vec<ServerEvent> = pieces.flat_map(|bytes| parser.feed(&bytes).expect("small")).collect();
+            let events: Vec<ServerEvent> = pieces.flat_map(|bytes| parser.feed(&bytes).events).collect();
             assert_eq!(events, all, "in pieces of {size}");
         }
     }
@@ -221,10 +236,16 @@ mod tests {
     #[test]
     fn oversized_event_is_rejected() {
         let mut parser = Parser::default();
-        let fed = (0..20_000).try_for_each(|_| parser.feed(&Bytes::from_static(&[b'x'; 100])).map(drop));
-        assert!(fed.is_none() && parser.line.len() <= EVENT_BYTES_MAX + 1);
+        assert!((0..20_000).any(|_| parser.feed(&Bytes::from_static(&[b'x'; 100])).is_too_large));
+        assert!(parser.line.len() <= EVENT_BYTES_MAX + 1);
         let mut parser = Parser::default();
         let line = Bytes::from_static(b"data: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n");
-        assert!((0..40_000).try_for_each(|_| parser.feed(&line).map(drop)).is_none());
+        assert!((0..40_000).any(|_| parser.feed(&line).is_too_large));
+    }
+
+    #[test]
+    fn events_before_an_oversized_one_are_kept() {
+        let bytes = [b"data: small\n\ndata: ".as_slice(), &vec![b'x'; EVENT_BYTES_MAX + 1]].concat();
+        assert_eq!(Parser::default().feed(&bytes.into()), Fed { events: vec![event("", "small", None)], is_too_large: true });
     }
 }

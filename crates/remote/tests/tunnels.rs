@@ -277,6 +277,61 @@ async fn change_whose_tunnel_does_not_return_reports_an_unknown_effect() {
     );
 }
 
+/// A machine stops answering in the middle of requests, and another connection takes its name. What ran fails with the truth about its
+/// effect, or is sent again where that is safe; nothing waits for the connection that is gone.
+#[tokio::test(start_paused = true)]
+async fn requests_in_flight_end_when_their_tunnel_is_replaced() {
+    let tunnels = Tunnels::new(TunnelOptions::new().with_keep_alive(Duration::from_secs(600)));
+    let (near, far) = duplex(64 << 10);
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let counted = arrived.clone();
+    let (mut outer, inner) = duplex(64 << 10);
+    let _first = machine(inner, move |request| {
+        if request.uri().path() == "/livez" {
+            return text("\"ok\"");
+        }
+        counted.fetch_add(1, Ordering::SeqCst);
+        let body = StreamBody::new(futures::stream::pending::<std::result::Result<Frame<Bytes>, Infallible>>());
+        Response::builder().header("content-type", "application/json").body(BodyExt::boxed(body)).unwrap()
+    });
+    let (freeze, frozen) = oneshot::channel::<()>();
+    let link = tokio::spawn(async move {
+        let mut far = far;
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut far, &mut outer) => {}
+            _ = frozen => pending::<()>().await,
+        }
+    });
+    let running = connect(&tunnels, "acme", "laptop", near).await.unwrap();
+    let asked_for = |key: Option<&'static str>| {
+        let client = client(&tunnels, "acme", "laptop");
+        let ask = match key {
+            Some(key) => Ask::post("/v1/x").with_body("{}").with_key(key),
+            None => Ask::get("/v1/x"),
+        };
+        tokio::spawn(async move { client.ask(&ask).await.map(|answer| answer.body) })
+    };
+    let (read, change) = (asked_for(None), asked_for(Some("k")));
+    while arrived.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    freeze.send(()).unwrap();
+    let (near, far) = duplex(64 << 10);
+    let keys = Arc::new(Mutex::new(Vec::new()));
+    let seen = keys.clone();
+    let _second = machine(far, move |request| {
+        seen.lock().extend(request.headers().get("idempotency-key").map(|key| key.to_str().unwrap().to_owned()));
+        text("\"second\"")
+    });
+    connect(&tunnels, "acme", "laptop", near).await.unwrap();
+    running.await.unwrap().unwrap();
+    // Both are safe to repeat: a read, and a change by its key. So the second connection answers both.
+    assert_eq!(read.await.unwrap().unwrap(), "\"second\"");
+    assert_eq!(change.await.unwrap().unwrap(), "\"second\"");
+    assert_eq!((keys.lock().as_slice(), tunnels.counts().open), (&["k".to_owned()][..], 1));
+    link.abort();
+}
+
 #[tokio::test]
 async fn endless_answer_is_cut_and_the_tunnel_stays_usable() {
     let tunnels = Tunnels::default();

@@ -28,6 +28,7 @@ impl ServedTraces {
         let (owner, owner_user) = self.traces.owner_of(tenant, user);
         let claims = self.traces.local().for_user(owner, owner_user)?;
         let runs = runs.on((Some(owner.to_owned()), Some(user.to_owned())), store.clone()).with_claims(Arc::new(claims));
+        let runs = self.traces.own_location().cloned().into_iter().fold(runs, TraceRuns::with_own_location);
         Ok(Some(match self.traces.peers(tenant) {
             Some(peers) => runs.with_peers(PeerRuns::new(peers.clone(), store)),
             None => runs,

@@ -19,7 +19,7 @@ use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_mcp::McpOptions;
 use treehold_remote::{Ask, PeerClient, RemoteBackend, RemoteOptions, StreamNews, TunnelOptions, Tunnels};
-use treehold_serve::{Access, Dial, HttpServer, Rights, ServeOptions, TokenBook};
+use treehold_serve::{Access, ConnectionLimits, Dial, HttpServer, Rights, ServeOptions, TokenBook};
 use treehold_store::{MemoryStore, Store};
 use treehold_tree::backend::{BackendExt, TreeNews};
 
@@ -265,6 +265,31 @@ async fn hostile_machine_gets_no_tunnel() {
         within(|| tunnels.counts().refused == number).await;
     }
     assert_eq!(tunnels.counts().opened, 0);
+}
+
+/// An idle connection is closed after a millisecond. A tunnel is no such connection, however long nothing passes through it.
+#[tokio::test(flavor = "multi_thread")]
+async fn tunnel_outlives_the_time_limit_of_idle_connections() {
+    let tunnels = tunnels();
+    let of_cloud = tunnels.clone();
+    let limits = ConnectionLimits::new().with_idle_timeout(Duration::from_millis(1));
+    let cloud = Served::start(move |options| options.with_tokens(true).with_tunnels(of_cloud).with_connections(limits)).await;
+    let (_, token) = cloud.token("acme", "laptop").await;
+    let dialled = dial(&cloud.url(), &token).with_rights(Some(Rights::new(Access::Write)));
+    let _laptop = Served::start(|options| options.with_listens(false).with_dials(vec![dialled])).await;
+    within(|| tunnels.is_connected(Some("acme"), "laptop")).await;
+    let tree = tree(&tunnels, "acme", "laptop", None);
+    for round in 0..3 {
+        // The server closes this connection because it is idle, so the tunnel was idle for at least as long.
+        let mut idle = TcpStream::connect(cloud.address).await.unwrap();
+        idle.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        tokio::time::timeout(PATIENCE, idle.read_to_end(&mut answer)).await.expect("it is closed").unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200"));
+        tree.write("/a", round.to_string()).await.unwrap();
+        assert_eq!(tree.read_text("/a").await.unwrap(), round.to_string());
+    }
+    assert_eq!((tunnels.counts().opened, tunnels.counts().open), (1, 1));
 }
 
 /// A machine that listens nowhere is reached all the same, and its changes are seen as they are made.

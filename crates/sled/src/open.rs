@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+use treehold_core::lock_wait::LockWait;
 use treehold_store::migrate::OldLayout;
 
 /// The interval in milliseconds at which the engine flushes by itself. Not disabled, because it collects garbage only then.
@@ -58,12 +59,15 @@ pub(super) fn engine(path: &Path, options: &SledOptions) -> ::sled::Config {
 /// Opens the engine, waiting for its lock: the engine's threads may hold the lock of a store that was just closed, here or by an ending
 /// process, for a moment longer.
 pub(super) fn locked(path: &Path, config: &::sled::Config, patience: Duration) -> Result<::sled::Db> {
-    let started = Instant::now();
+    let (started, mut wait) = (Instant::now(), LockWait::begin());
     loop {
         let cleared = leftover::clear(path).map_err(|cause| unreachable_directory(path, cause))?;
         read_through(&path.join("db")).map_err(|cause| unreachable_directory(path, cause))?;
         match config.open() {
-            Err(error) if is_locked(&error) && started.elapsed() < patience => std::thread::sleep(LOCK_PAUSE),
+            Err(error) if is_locked(&error) && started.elapsed() < patience => {
+                wait.still(format_args!("sled:{}", path.display()));
+                std::thread::sleep(LOCK_PAUSE);
+            }
             // The previous holder may have stopped in the middle of writing a snapshot after the check for one.
             Err(error) if !is_locked(&error) && !cleared && leftover::is_there(path) => {}
             opened => return opened.map_err(|error| not_opened(path, error)),

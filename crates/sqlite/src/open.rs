@@ -9,11 +9,13 @@ use super::error::{failed, foreign, is_busy, unreachable_file};
 use super::recognise::{APPLICATION_ID, recognise, with_suffix};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+use treehold_core::lock_wait::LockWait;
 use treehold_store::migrate::OldLayout;
 
 /// The migrations from each schema version to the next. Append only: files in the field may be at any version.
@@ -69,6 +71,15 @@ fn check_layout(path: &Path, version: usize) -> Result<()> {
 
 /// How long to sleep before retrying for a lock of another process.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
+
+/// A file as a configuration names it, for reports of a wait.
+pub(super) struct Place<'a>(pub(super) &'a Path);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sqlite:{}", self.0.display())
+    }
+}
 
 /// Serializes opening within the process, see [`create_unless_exists`].
 pub(super) static OPENING: Mutex<()> = Mutex::new(());
@@ -205,7 +216,7 @@ pub(super) fn check_version(path: &Path, version: i64) -> Result<usize> {
 /// In exclusive locking mode, set before the first access, SQLite locks out every connection for as long as this one is open, and is
 /// itself locked out while there is another. Of several processes that upgrade at once, one succeeds and the others find it done.
 fn upgrade(path: &Path, patience: Duration) -> Result<()> {
-    let started = Instant::now();
+    let (started, mut wait) = (Instant::now(), LockWait::begin());
     loop {
         match upgrade_alone(path) {
             Err(error) if error.kind() != ErrorKind::Unavailable || !is_locked_out(&error) => return Err(error),
@@ -214,7 +225,10 @@ fn upgrade(path: &Path, patience: Duration) -> Result<()> {
                 let message = "the store has to be upgraded, but another process has it open; stop that process, then try again";
                 return Err(Error::new(ErrorKind::Unavailable, message).with_source(error));
             }
-            Err(_) => std::thread::sleep(RETRY_PAUSE),
+            Err(_) => {
+                wait.still(Place(path));
+                std::thread::sleep(RETRY_PAUSE);
+            }
         }
     }
 }
@@ -273,7 +287,7 @@ pub(super) fn schema_version(connection: &Connection) -> Result<i64> {
 /// Turns on the write-ahead log, a persistent property of the file. Here SQLite does not wait for other processes by
 /// itself.
 fn enter_write_ahead_logging(path: &Path, connection: &Connection, patience: Duration) -> Result<()> {
-    let started = Instant::now();
+    let (started, mut wait) = (Instant::now(), LockWait::begin());
     loop {
         match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
             Ok(mode) if mode == "wal" => return Ok(()),
@@ -281,7 +295,10 @@ fn enter_write_ahead_logging(path: &Path, connection: &Connection, patience: Dur
                 let message = "the store's file is on a file system that does not support sharing a database; put it on a local disk";
                 return Err(Error::new(ErrorKind::Unsupported, message).with_source(AtHost::new(path)));
             }
-            Err(error) if is_busy(&error) && started.elapsed() < patience => std::thread::sleep(RETRY_PAUSE),
+            Err(error) if is_busy(&error) && started.elapsed() < patience => {
+                wait.still(Place(path));
+                std::thread::sleep(RETRY_PAUSE);
+            }
             Err(error) => return Err(failed(error)),
         }
     }

@@ -4,15 +4,17 @@ use super::SqliteOptions;
 use super::body::{CHUNK_BYTES, StoredBody};
 use super::error::{describe, failed, is_busy};
 use super::log::LogBound;
+use super::open::Place;
 use super::read::{End, current_version};
 use super::watched::Watched;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Params};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::lock_wait::LockWait;
 use treehold_core::ops::Version;
 use treehold_store::committer::{Work, Writer, Written};
 use treehold_store::file_identity::FileIdentity;
@@ -35,6 +37,7 @@ pub(super) struct SqliteWriter {
     pub(super) chunk_bytes: u64,
     watched: Arc<Watched>,
     pub(super) log: LogBound,
+    path: PathBuf,
     /// The files of the database and, once it exists, of its log.
     places: Vec<FileIdentity>,
 }
@@ -44,7 +47,8 @@ impl SqliteWriter {
     pub(super) fn new(path: &Path, connection: Connection, options: &SqliteOptions, watched: Arc<Watched>) -> Self {
         let log = LogBound::new(path, options.log_bytes_max);
         let (clock, busy_timeout, places) = (options.clock.clone(), options.busy_timeout, FileIdentity::of(path).into_iter().collect());
-        Self { connection, clock, busy_timeout, version: 0, chunk_bytes: CHUNK_BYTES, watched, log, places }
+        let path = path.to_owned();
+        Self { connection, clock, busy_timeout, version: 0, chunk_bytes: CHUNK_BYTES, watched, log, path, places }
     }
 }
 
@@ -93,9 +97,13 @@ impl SqliteWriter {
     /// so a caller that polls that rarely would starve.
     fn begin(&mut self, until: Instant) -> Result<(), rusqlite::Error> {
         self.connection.busy_timeout(Duration::ZERO)?;
+        let mut wait = LockWait::begin();
         let begun = loop {
             match self.run("BEGIN IMMEDIATE", []) {
-                Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(RETRY_PAUSE),
+                Err(error) if is_busy(&error) && Instant::now() < until => {
+                    wait.still(Place(&self.path));
+                    std::thread::sleep(RETRY_PAUSE);
+                }
                 begun => break begun,
             }
         };

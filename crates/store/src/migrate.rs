@@ -221,8 +221,9 @@ mod tests {
         for name in MOVED {
             assert!(RESERVED_NAMESPACES.iter().any(|reserved| reserved.name() == name), "{name}");
         }
-        // The notes of a copy are refused instead, and sessions, the states of agents and traces were never kept elsewhere.
-        assert_eq!(MOVED.len() + 4, RESERVED_NAMESPACES.len());
+        // The notes of a copy are refused instead, and sessions, the states of agents, traces, the past of files and vectors were never
+        // kept elsewhere.
+        assert_eq!(MOVED.len() + 6, RESERVED_NAMESPACES.len());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 #[cfg(doc)]
 use treehold_core::error::ErrorKind;
-use treehold_core::error::Result;
+use treehold_core::error::{Error, Result};
 
 /// The most traces, messages or events of a page.
 pub const PAGE_MAX: usize = 1_000;
@@ -21,13 +21,15 @@ pub const PAGE_MAX: usize = 1_000;
 pub type EventStream = BoxStream<'static, Result<TraceEvent>>;
 
 /// Options of appending messages.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct AddOptions {
     /// A key under which a repeated call has no second effect.
     pub idempotency_key: Option<String>,
     /// The head that the caller saw. The call is refused if the trace has another one.
     pub expected_head: Option<u64>,
+    /// A change of the trace in the same commit.
+    pub update: Option<TraceUpdate>,
 }
 
 impl AddOptions {
@@ -48,6 +50,28 @@ impl AddOptions {
     pub fn with_expected_head(mut self, head_sequence: u64) -> Self {
         self.expected_head = Some(head_sequence);
         self
+    }
+
+    /// Changes the trace in the same commit. A change needs a message to go with, and cannot move the head, which the messages do.
+    #[must_use]
+    pub fn with_update(mut self, update: TraceUpdate) -> Self {
+        self.update = Some(update);
+        self
+    }
+
+    /// Refuses a change that no append can make.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument).
+    pub(crate) fn check(&self, messages: usize) -> Result<()> {
+        let Some(update) = &self.update else { return Ok(()) };
+        if messages == 0 {
+            return Err(Error::invalid_argument("an append without messages cannot change the trace; update the trace").without_effect());
+        }
+        match update.head_sequence {
+            Some(_) => Err(Error::invalid_argument("`head_sequence` is moved by the messages; leave it out of `update`").without_effect()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -311,7 +335,7 @@ pub trait TraceStore: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a parent that does not exist, a summary whose span is not on the path to the
-    /// head, and more than [`PAGE_MAX`] messages; [`Conflict`](ErrorKind::Conflict) for a head other than the expected one;
+    /// head, more than [`PAGE_MAX`] messages, and a change of the trace that no append can make; [`Conflict`](ErrorKind::Conflict) for a head other than the expected one;
     /// [`TooLarge`](ErrorKind::TooLarge) for a message over the limit of the store.
     async fn add_messages(&self, trace: &TraceAddress, messages: Vec<NewMessage>, options: &AddOptions) -> Result<Added>;
 

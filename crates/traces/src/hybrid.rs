@@ -40,7 +40,7 @@ impl HybridTraces {
     fn of<'a>(&self, trace: &'a TraceAddress) -> (&dyn TraceStore, Cow<'a, TraceAddress>) {
         match trace.location() {
             None => (&*self.local, Cow::Borrowed(trace)),
-            Some(location) if self.own.contains(location) => (&*self.local, Cow::Owned(trace.stripped())),
+            Some(location) if self.own.iter().any(|own| own.is_same(location)) => (&*self.local, Cow::Owned(trace.stripped())),
             Some(_) => (&*self.elsewhere, Cow::Borrowed(trace)),
         }
     }

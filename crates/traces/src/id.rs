@@ -136,6 +136,33 @@ impl Location {
         check_id("agent", name).map_err(|error| bad(error.message()))?;
         Ok(Self::Agent(name.to_owned()))
     }
+
+    /// Returns whether both name one place however they are written: the same agent, or the same host and port. A host without a port has
+    /// that of `https`.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Host(one), Self::Host(other)) => one == other || host_and_port(one) == host_and_port(other),
+            _ => self == other,
+        }
+    }
+}
+
+/// The port of `https`.
+const DEFAULT_PORT: u16 = 443;
+
+/// Splits the text of a [`Location::Host`] into the host as it is compared, and the port.
+fn host_and_port(text: &str) -> (Cow<'_, str>, u16) {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap_or(DEFAULT_PORT)),
+        _ => (text, DEFAULT_PORT),
+    };
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).and_then(|host| host.parse::<std::net::Ipv6Addr>().ok());
+    let host = match address {
+        Some(address) => address.to_string().into(),
+        // A name with a final dot is the same name.
+        None => host.strip_suffix('.').unwrap_or(host).into(),
+    };
+    (host, port)
 }
 
 impl fmt::Display for Location {
@@ -143,6 +170,19 @@ impl fmt::Display for Location {
         match self {
             Self::Host(host) => write!(f, "{SCHEME}{host}"),
             Self::Agent(agent) => write!(f, "@{agent}"),
+        }
+    }
+}
+
+/// Parses a location as `Display` writes it: `agent://HOST[:PORT]` or `@AGENT`.
+impl FromStr for Location {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match (text.strip_prefix(SCHEME), text.strip_prefix('@')) {
+            (Some(host), _) => Self::host(host),
+            (None, Some(agent)) => Self::agent(agent),
+            (None, None) => Err(Error::invalid_argument(format!("`{}` names no place; write `@AGENT` or `agent://HOST`", shortened(text)))),
         }
     }
 }
@@ -351,6 +391,37 @@ mod tests {
         ] {
             let error = TraceAddress::parse(text).expect_err(text);
             assert!(error.source().is_some_and(|source| source.is::<BadTraceId>()), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn locations_parse_as_they_are_written() {
+        for location in [Location::agent("laptop").expect("valid"), Location::host("cloud.example:8000").expect("valid")] {
+            assert_eq!(location.to_string().parse::<Location>().expect("valid"), location);
+        }
+        for text in ["", "laptop", "https://cloud.example", "agent://", "@", "@a/b", "agent://h/x"] {
+            assert!(text.parse::<Location>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn locations_are_the_same_however_a_host_is_written() {
+        let location = |text: &str| TraceAddress::parse(&format!("{text}/x")).expect(text).location().expect("qualified").clone();
+        for (one, other, is_same) in [
+            ("agent://Cloud.example", "agent://cloud.example", true),
+            ("agent://cloud.example", "agent://cloud.example:443", true),
+            ("agent://cloud.example.", "agent://cloud.example", true),
+            ("agent://cloud.example.:8000", "agent://cloud.example:8000", true),
+            ("agent://[::1]", "agent://[0:0::1]:443", true),
+            ("@cloud", "@cloud", true),
+            ("agent://cloud.example", "agent://cloud.example:8000", false),
+            ("agent://[::1]:1", "agent://[::1]:2", false),
+            ("agent://cloud.example", "agent://cloud.example.org", false),
+            ("@cloud", "@Cloud", false),
+            ("@cloud", "agent://cloud", false),
+        ] {
+            let (one_location, other_location) = (location(one), location(other));
+            assert_eq!((one_location.is_same(&other_location), other_location.is_same(&one_location)), (is_same, is_same), "{one} {other}");
         }
     }
 

@@ -45,8 +45,8 @@ pub use remote::RemoteTraces;
 #[cfg(feature = "remote")]
 pub use runs::PeerRuns;
 pub use runs::{
-    ClaimRuns, HeldRun, RESULT_BYTES_MAX, RUN_ENDED, RunContext, RunHandle, RunRequest, RunResult, Runs, RunsOptions, TraceRunner,
-    TraceRuns,
+    ClaimRuns, HeldRun, REFLECTION, RESULT_BYTES_MAX, RUN_ENDED, RunContext, RunHandle, RunRequest, RunResult, Runs, RunsOptions,
+    TraceRunner, TraceRuns,
 };
 pub use scripted::{Gate, ScriptedRunner, Step};
 pub use stored::{KeyReused, RUN_LEASE_MAX, RunClaim, RunHeld, StoredTraces, Traces, TracesOptions, TracesSweeper};

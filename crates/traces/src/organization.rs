@@ -87,13 +87,18 @@ impl OrganizationTraces {
         let remote = self.own.iter().cloned().fold(remote, RemoteTraces::with_own_location);
         let traces: Arc<dyn TraceStore> = match cache {
             Some(options) => {
-                let cached = CachedTraces::new(Arc::new(remote), options);
+                let cached = CachedTraces::new(Arc::new(remote), options).with_peers(peers.clone());
                 Arc::new(copies.into_iter().fold(cached, CachedTraces::with_copies))
             }
             None => Arc::new(remote),
         };
         self.external = Some(External { peers, traces });
         self
+    }
+
+    /// Returns the location under which others know this place.
+    pub fn own_location(&self) -> Option<&Location> {
+        self.own.as_ref()
     }
 
     /// Returns the local traces of all tenants and users.

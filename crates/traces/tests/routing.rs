@@ -5,6 +5,8 @@
 mod cached;
 #[path = "routing/copies.rs"]
 mod copies;
+#[path = "routing/drips.rs"]
+mod drips;
 #[path = "routing/hostile.rs"]
 mod hostile;
 #[path = "routing/hosts.rs"]

@@ -21,7 +21,8 @@ const STARTS_MAX: usize = 10;
 #[command(after_long_help = "Examples:
   treehold cat /memories/notes.md
   treehold cat /workspace/log.txt --offset 100 --limit 20    # lines 101 to 120
-  treehold cat /plan.md --at before                          # as of a checkpoint")]
+  treehold cat /plan.md --at before                          # as of a checkpoint
+  treehold cat /memories/notes.md --at ~1                    # the version before")]
 pub(crate) struct Cat {
     /// Files to print
     #[arg(required = true, value_name = "PATH")]
@@ -107,7 +108,7 @@ async fn print_all(
 
 /// Prints a whole file: in one piece if one read returns it, otherwise in parts of one version. If the file changes before anything is
 /// printed, reading restarts.
-async fn print_whole(context: &mut Context, tree: &dyn Backend, path: &VfsPath) -> Result<(), Failure> {
+pub(crate) async fn print_whole(context: &mut Context, tree: &dyn Backend, path: &VfsPath) -> Result<(), Failure> {
     match tree.read(path, &ReadOptions::new()).await {
         Err(error) if error.kind() == ErrorKind::TooLarge => {}
         read => return context.out.content(&read?.content),

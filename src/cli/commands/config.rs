@@ -2,8 +2,9 @@
 
 use crate::cli::context::{CONFIG_FILE, Context, meant, unread};
 use crate::cli::exit::{Failure, Outcome};
-use crate::cli::output::Style;
-use crate::config::{ConfigFault, Origin, Setting, TEMPLATE, Trust};
+use crate::cli::output::{Style, counted};
+use crate::config::{ConfigFault, EffectiveRoute, EffectiveStore, Origin, RouteType, Setting, TEMPLATE, Trust};
+use crate::ops::Durability;
 use crate::{Error, ErrorKind};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -15,8 +16,13 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Config {
     /// Print every effective setting and its origin
     ///
-    /// The output is itself a valid configuration file.
-    Show,
+    /// The output is itself a valid configuration file. With `--effective`, prints what the settings mean for each route: where its
+    /// files live, who shares them, what they survive, whether one can go back, and which rules may apply.
+    Show {
+        /// Print the tree of routes and what applies to each
+        #[arg(long)]
+        effective: bool,
+    },
     /// Check the configuration file
     ///
     /// Reports a mistake with file, line and column, and suggests the key that was probably meant.
@@ -61,7 +67,8 @@ pub(crate) struct ConfigTrust {
 impl Config {
     pub(crate) fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         match self {
-            Self::Show => show(context),
+            Self::Show { effective: true } => show_effective(context),
+            Self::Show { effective: false } => show(context),
             Self::Check { file } => check(context, file),
             Self::Init { file } => init(context, &file),
             Self::Trust(trust) => trust.run(context),
@@ -103,6 +110,89 @@ fn show(context: &mut Context) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
+/// Draws the tree of routes.
+fn show_effective(context: &mut Context) -> Result<Outcome, Failure> {
+    let routes = context.config()?.effective_routes()?;
+    let out = &mut context.out;
+    if !out.is_text() {
+        out.json_list(&routes)?;
+        return Ok(Outcome::Done);
+    }
+    for (index, route) in routes.iter().enumerate() {
+        // Routes are in path order, so those beneath one follow it.
+        let above = routes[..index].iter().filter(|other| route.path.starts_with(&other.path)).count();
+        let is_followed = routes.get(index + 1).is_some_and(|next| next.path.starts_with(&route.path));
+        let is_last = |level: usize| {
+            let depth =
+                |one: &EffectiveRoute| routes.iter().filter(|other| one.path != other.path && one.path.starts_with(&other.path)).count();
+            !routes[index + 1..].iter().take_while(|next| depth(next) >= level).any(|next| depth(next) == level)
+        };
+        let guides: String = (1..above).map(|level| if is_last(level) { "    " } else { "│   " }).collect();
+        let (branch, rest) = match above {
+            0 => ("", ""),
+            _ if is_last(above) => ("└── ", "    "),
+            _ => ("├── ", "│   "),
+        };
+        let (path, read_only) = (out.paint(Style::Directory, &route.path), if route.read_only { ", read-only" } else { "" });
+        let head = format!("{guides}{branch}{path}  {}{read_only}", route.tier.name());
+        out.line(head)?;
+        let inner = if is_followed { "│ " } else { "  " };
+        for (name, value) in facts(route) {
+            let name = out.paint(Style::Faint, format!("{name:<11}"));
+            let line = format!("{guides}{rest}{inner} {name} {value}");
+            out.line(line)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Describes what is kept of the past of a route's files; `None` if nothing is.
+pub(crate) fn kept_history(route: &EffectiveRoute) -> Option<String> {
+    let versions = route.history.as_ref().map(|kept| format!("{} for {}", counted(kept.keep_last, "version", "versions"), kept.older_than));
+    if route.checkpoints { Some("checkpoints".to_owned()) } else { versions }
+}
+
+/// Returns what applies to a route, by name.
+fn facts(route: &EffectiveRoute) -> Vec<(&'static str, String)> {
+    let store = |store: &EffectiveStore| format!("{} ({})", store.name, store.location);
+    let survives = |durability: Durability| {
+        match durability {
+            Durability::Power => "a power loss",
+            Durability::Process => "the end of the process",
+            _ => "nothing: lost with the process",
+        }
+        .to_owned()
+    };
+    let mut history: Vec<String> = kept_history(route).into_iter().collect();
+    history.extend(route.events_kept.as_ref().map(|keep| format!("events for {keep}")));
+    let namespace = route.namespace.as_ref().map(|namespace| match &route.filled_namespace {
+        Some(filled) if filled != namespace => format!("{namespace} = {filled}"),
+        _ => namespace.clone(),
+    });
+    let location = match route.tier {
+        RouteType::Filesystem => "directory",
+        RouteType::Past => "shows",
+        RouteType::Remote => "server",
+        _ => "thread",
+    };
+    let overlay = route
+        .overlay
+        .as_ref()
+        .map(|overlay| format!("changes of {} stay apart in {} until they are applied", overlay.sharing, store(&overlay.store)));
+    let facts = [
+        (location, route.location.clone()),
+        ("store", route.store.as_ref().map(store)),
+        ("namespace", namespace),
+        ("shared by", Some(route.sharing.to_string())),
+        ("survives", route.durability.map(survives)),
+        ("history", (!route.read_only).then(|| if history.is_empty() { "none".to_owned() } else { history.join(", ") })),
+        ("overlay", overlay),
+        ("quota", (!route.quota.is_empty()).then(|| route.quota.join(", "))),
+    ];
+    let rules = route.rules.iter().map(|rule| ("rule", rule.clone()));
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).chain(rules).collect()
+}
+
 fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failure> {
     if file.is_some() {
         context.global.config = file;
@@ -110,7 +200,10 @@ fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failur
         // Checking a file does not use it, so it need not be trusted.
         context.global.config = Some(CONFIG_FILE.into());
     }
-    let checked = context.config();
+    let checked = context.config().and_then(|config| {
+        config.check_engines()?;
+        Ok(config)
+    });
     if let Err(error) = &checked
         && let Some(fault) = std::error::Error::source(error).and_then(|source| source.downcast_ref::<ConfigFault>())
         && !context.out.is_text()

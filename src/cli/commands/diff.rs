@@ -5,24 +5,26 @@ use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Style};
 use crate::file::is_binary;
-use crate::{BackendExt, VfsPath, VfsPathBuf};
+use crate::{Backend, BackendExt, Error, VfsPath, VfsPathBuf};
 use clap::Args;
 use serde::Serialize;
 use similar::TextDiff;
+use std::sync::Arc;
 
 /// Compare two files
 ///
-/// Prints a unified diff from A to B, which git and patch(1) can apply. With `--at`, A is read as of that checkpoint and B as of
-/// now. Exits with 0 if the files are equal and 1 if they differ.
+/// Prints a unified diff from A to B, which git and patch(1) can apply. `PATH@MOMENT` names an earlier version of a file. With `--at`,
+/// A is read as of that moment and B as of now. Exits with 0 if the files are equal and 1 if they differ.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold diff /workspace/plan.md /memories/plan.md
-  treehold diff /plan.md --at ~1    # changes since the previous checkpoint")]
+  treehold diff /plan.md --at ~1                            # changes since the previous checkpoint
+  treehold diff /memories/notes.md@v1 /memories/notes.md@v2
+  treehold diff /memories/notes.md@2h                       # changes of the last two hours")]
 pub(crate) struct Diff {
-    /// Old file
+    /// Old file, or `PATH@MOMENT`
     a: String,
-    /// New file [default with `--at`: A]
-    #[arg(required_unless_present = "at")]
+    /// New file, or `PATH@MOMENT` [default if A is of the past: A as of now]
     b: Option<String>,
     /// Print N lines of context around each difference
     #[arg(short = 'U', long, value_name = "N", default_value_t = 3)]
@@ -43,9 +45,22 @@ struct Difference<'a> {
 
 impl Diff {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let (a, b) = (VfsPathBuf::parse(&self.a)?, VfsPathBuf::parse(self.b.as_ref().unwrap_or(&self.a))?);
-        let (then, tree) = (context.tree_at(&self.when).await?, context.tree().await?);
-        let (before, after) = (then.read_bytes(a.as_str()).await?, tree.read_bytes(b.as_str()).await?);
+        let tree = context.tree().await?;
+        let (a, of_a) = named(context, &*tree, &self.a).await?;
+        let (b, of_b) = match &self.b {
+            Some(b) => named(context, &*tree, b).await?,
+            None if of_a.is_some() || self.when.at.is_some() => (a.clone(), None),
+            None => {
+                let message = "no second file is given; name one, or a version of this one: `PATH@~1`, or `--at ~1`";
+                return Err(Error::invalid_argument(message).into());
+            }
+        };
+        let then = match of_a {
+            Some(of_a) => of_a,
+            None => context.tree_at(&self.when).await?,
+        };
+        let now = of_b.unwrap_or(tree);
+        let (before, after) = (then.read_bytes(a.as_str()).await?, now.read_bytes(b.as_str()).await?);
         let same = before == after;
         let binary = is_binary(&before) || is_binary(&after);
         let diff = (!same && !binary).then(|| unified(&before, &after, a.as_str(), b.as_str(), self.unified));
@@ -59,6 +74,26 @@ impl Diff {
             out.line(format_args!("binary files {a} and {b} differ"))?;
         }
         Ok(Outcome::found(same))
+    }
+}
+
+/// Parses `PATH` or `PATH@MOMENT`. Returns the path, and the tree of that moment if one is named. A path that exists as written names no
+/// moment.
+async fn named(context: &mut Context, tree: &dyn Backend, text: &str) -> Result<(VfsPathBuf, Option<Arc<dyn Backend>>), Error> {
+    Ok(match split(tree, text).await? {
+        (path, Some(moment)) => (path, Some(context.tree_as_of(moment).await?)),
+        (path, None) => (path, None),
+    })
+}
+
+/// Splits `PATH` or `PATH@MOMENT`. A path that exists as written names no moment.
+pub(crate) async fn split<'t>(tree: &dyn Backend, text: &'t str) -> Result<(VfsPathBuf, Option<&'t str>), Error> {
+    let Some((path, moment)) = text.rsplit_once('@').filter(|(_, moment)| !moment.is_empty() && !moment.contains('/')) else {
+        return Ok((VfsPathBuf::parse(text)?, None));
+    };
+    match VfsPathBuf::parse(text) {
+        Ok(whole) if tree.exists(whole.as_str()).await? => Ok((whole, None)),
+        _ => Ok((VfsPathBuf::parse(path)?, Some(moment))),
     }
 }
 

@@ -226,6 +226,7 @@ fn store_of<'c>(config: &'c Config, path: &str) -> Option<&'c str> {
     match route.tier {
         RouteType::State | RouteType::History if config.threads.save => Some(&config.threads.store),
         RouteType::Store => route.store.as_deref(),
+        RouteType::Past => config.routes.get(route.of.as_deref()?)?.store.as_deref(),
         RouteType::Traces if config.traces.internal.is_none() => Some(&config.traces.store),
         _ => None,
     }

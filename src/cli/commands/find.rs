@@ -3,7 +3,7 @@
 use crate::VfsPath;
 use crate::cli::args::{When, at_least_one};
 use crate::cli::commands::glob::{found, print_found, told_found};
-use crate::cli::commands::ls::print_long;
+use crate::cli::commands::ls::{Named, print_long};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::ops::{EntryKind, GlobOptions, OnFailure};
@@ -23,6 +23,9 @@ pub(crate) struct Find {
     /// Print only entries whose name matches GLOB, or whose path matches if GLOB contains `/`
     #[arg(short, long, value_name = "GLOB", default_value = "*")]
     name: String,
+    /// Ignore case in GLOB
+    #[arg(short, long)]
+    ignore_case: bool,
     /// Print only entries of this kind
     #[arg(short, long, value_enum)]
     kind: Option<Kind>,
@@ -44,8 +47,11 @@ pub(crate) struct Find {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
+    #[value(alias = "f")]
     File,
+    #[value(alias = "d")]
     Directory,
+    #[value(alias = "l")]
     Symlink,
     Other,
 }
@@ -53,8 +59,12 @@ enum Kind {
 impl Find {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let path = VfsPath::parse(&self.path)?;
-        let options =
-            GlobOptions::new(&self.name).with_directories(true).with_hidden(true).with_ignored(true).with_on_failure(OnFailure::Partial);
+        let options = GlobOptions::new(&self.name)
+            .with_directories(true)
+            .with_case_insensitive(self.ignore_case)
+            .with_hidden(true)
+            .with_ignored(true)
+            .with_on_failure(OnFailure::Partial);
         let tree = context.tree_at(&self.when).await?;
         let mut result = found(&*tree, &path, options, None).await?;
         let kind = self.kind.map(|kind| match kind {
@@ -76,9 +86,7 @@ impl Find {
             context.out.notice(format_args!("{} more were found; raise `--limit`", found - result.entries.len()));
         }
         if self.long && context.out.is_text() {
-            for entry in &result.entries {
-                print_long(&mut context.out, entry, entry.path.as_str())?;
-            }
+            print_long(&mut context.out, &result.entries, Named::ByPath)?;
             return Ok(told_found(context, &result));
         }
         print_found(context, &result)

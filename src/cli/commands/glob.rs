@@ -127,6 +127,10 @@ pub(crate) fn told_found(context: &mut Context, result: &GlobResult) -> Outcome 
 
 /// Reports what a search could not read, and returns the kind of the first failure: an incomplete search has not succeeded.
 pub(crate) fn tell_unread(context: &mut Context, failures: &[Unread], count: usize) -> Option<ErrorKind> {
+    if !failures.is_empty() {
+        // A pager would cover the messages. If its user left early, they matter nevertheless.
+        let _ = context.out.close();
+    }
     for failure in failures {
         tell(&error_of(&failure.error).at(&failure.path), &context.global);
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 /// Search files for lines that match
 ///
 /// PATTERN is literal text unless `--regex` is given. Prints each match as `path:line:text`, and lines of context with `-` in
-/// place of `:`. Hidden files, binary files, and files excluded by `.gitignore` and `.ignore` are skipped unless PATH is the file
+/// place of `:`. On a terminal, the path stands above the matches of each file. Hidden files, binary files, and files excluded by `.gitignore` and `.ignore` are skipped unless PATH is the file
 /// itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
@@ -62,8 +62,11 @@ pub(crate) struct Grep {
     #[arg(short, hide = true)]
     n: bool,
     /// Accepted for compatibility; directories are always searched
-    #[arg(short, hide = true)]
+    #[arg(short, short_alias = 'R', hide = true)]
     r: bool,
+    /// Accepted for compatibility; paths are always printed
+    #[arg(short = 'H', hide = true)]
+    _paths: bool,
     /// Let matches span several lines
     #[arg(short = 'U', long)]
     multiline: bool,
@@ -130,7 +133,8 @@ impl Grep {
         let path = VfsPath::parse(&self.path)?;
         let tree = context.tree_at(&self.when).await?;
         let mut options = self.options();
-        let mut printer = Printer { with_context: options.before + options.after > 0, after_line: None };
+        let with_context = options.before + options.after > 0;
+        let mut printer = Printer { with_context, is_grouped: context.out.width().is_some(), after_line: None };
         let mut whole = GrepResult::default();
         let mut matches = 0;
         // As in every other `grep`, `-q` prints nothing, so one match suffices.
@@ -227,6 +231,8 @@ fn add_page(whole: &mut GrepResult, page: GrepResult, keep_files: bool) -> Optio
 /// Prints the results, file by file.
 struct Printer {
     with_context: bool,
+    /// Whether the path is printed once above the lines of a file.
+    is_grouped: bool,
     /// The file and line printed last, to separate groups of lines that do not touch.
     after_line: Option<(VfsPathBuf, usize)>,
 }
@@ -246,6 +252,13 @@ impl Printer {
         if grep.count {
             return out.line(format_args!("{path}:{}", file.count));
         }
+        let follows = self.after_line.as_ref().map(|(path, _)| *path == file.path);
+        if self.is_grouped && !file.lines.is_empty() && follows != Some(true) {
+            if follows.is_some() {
+                out.empty_line()?;
+            }
+            out.line(&path)?;
+        }
         for line in &file.lines {
             self.print_line(out, &path, file, line)?;
         }
@@ -253,7 +266,11 @@ impl Printer {
     }
 
     fn print_line(&mut self, out: &mut Output, path: &str, file: &GrepFile, line: &GrepLine) -> Result<(), Failure> {
-        let touches = self.after_line.as_ref().is_none_or(|(path, last)| *path == file.path && last + 1 >= line.line);
+        let touches = self.after_line.as_ref().is_none_or(|(path, last)| match *path == file.path {
+            true => last + 1 >= line.line,
+            // The path above a group separates it from the file before.
+            false => self.is_grouped,
+        });
         if self.with_context && !touches {
             out.line("--")?;
         }
@@ -262,7 +279,11 @@ impl Printer {
         let mut start = 0;
         for (index, text) in line.text.split(|byte| *byte == b'\n').enumerate() {
             let number = line.line + index;
-            let head = format!("{path}{separator}{}{separator}", out.paint(Style::Line, number));
+            let number_shown = out.paint(Style::Line, number);
+            let head = match self.is_grouped {
+                true => format!("{number_shown}{separator}"),
+                false => format!("{path}{separator}{number_shown}{separator}"),
+            };
             out.text(head)?;
             self.print_text(out, text, start, line)?;
             out.content(b"\n")?;

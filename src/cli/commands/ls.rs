@@ -5,16 +5,19 @@ use crate::cli::commands::glob::{add_failures, check_found, tell_unread};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Style};
+use crate::cli::table::{Cell, Column, Table};
+use crate::cli::time::{ago, exact};
 use crate::ops::{Entry, EntryKind, Listing, LsOptions, OnFailure};
 use crate::{Backend, VfsPath};
 use clap::Args;
+use jiff::Timestamp;
 
 /// List a directory
 ///
 /// Prints names in order, with a `/` after directories. Hidden names are included.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  treehold ls /memories -l
+  treehold ls -l /memories
   treehold ls / --at ~1")]
 pub(crate) struct Ls {
     /// Directory to list
@@ -23,6 +26,12 @@ pub(crate) struct Ls {
     /// Also print kind, size in bytes and time
     #[arg(short, long)]
     long: bool,
+    /// Accepted for compatibility; hidden names are always included
+    #[arg(short = 'a', short_alias = 'A', long = "all", hide = true)]
+    _all: bool,
+    /// Accepted for compatibility; names are always printed one a line
+    #[arg(short = '1', hide = true)]
+    _lines: bool,
     /// Print at most N entries
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
@@ -40,11 +49,11 @@ impl Ls {
             crate::cli::output::Format::Json => out.json(&listing)?,
             crate::cli::output::Format::JsonLines => out.json_list(&listing.entries)?,
             crate::cli::output::Format::Text => {
-                for entry in &listing.entries {
-                    if self.long {
-                        print_long(out, entry, &name(out, entry))?;
-                    } else {
-                        let name = name(out, entry);
+                if self.long {
+                    print_long(out, &listing.entries, Named::InDirectory)?;
+                } else {
+                    for entry in &listing.entries {
+                        let name = marked(out, entry, entry.name());
                         out.line(name)?;
                     }
                 }
@@ -89,10 +98,6 @@ async fn list(tree: &dyn Backend, path: &VfsPath, limit: Option<usize>) -> Resul
     }
 }
 
-fn name(out: &Output, entry: &Entry) -> String {
-    marked(out, entry, entry.name())
-}
-
 /// Returns a name with its marker: `/` after a directory, `@` after a link.
 pub(crate) fn marked(out: &Output, entry: &Entry, name: &str) -> String {
     match entry.kind {
@@ -102,14 +107,48 @@ pub(crate) fn marked(out: &Output, entry: &Entry, name: &str) -> String {
     }
 }
 
-/// Prints an entry with its details.
-pub(crate) fn print_long(out: &mut Output, entry: &Entry, name: &str) -> Result<(), Failure> {
-    let kind = match entry.kind {
-        EntryKind::Directory => 'd',
-        EntryKind::Symlink => 'l',
-        EntryKind::File => '-',
-        EntryKind::Other => '?',
+const COLUMNS: [Column; 4] =
+    [Column::new("kind").optional(2), Column::new("bytes").right(), Column::new("modified").optional(1), Column::new("name")];
+
+/// How a list names its entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// By their name, as all are in one directory.
+    InDirectory,
+    /// By their path.
+    ByPath,
+}
+
+/// Prints entries with their details.
+pub(crate) fn print_long(out: &mut Output, entries: &[Entry], named: Named) -> Result<(), Failure> {
+    let name = |entry: &'_ Entry| -> String {
+        match named {
+            Named::InDirectory => entry.name().to_owned(),
+            Named::ByPath => entry.path.to_string(),
+        }
     };
-    let time = entry.modified_at.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
-    out.line(format_args!("{kind} {:>10} {time:>20} {name}", entry.size_bytes))
+    if let Some(mut table) = Table::on_terminal(out, &COLUMNS) {
+        for entry in entries {
+            let name = match entry.kind {
+                EntryKind::Directory => Cell::styled(Style::Directory, name(entry)).with(None, "/"),
+                EntryKind::Symlink => Cell::new(name(entry)).with(None, "@"),
+                EntryKind::File | EntryKind::Other => Cell::new(name(entry)),
+            };
+            let modified = entry.modified_at.map_or_else(|| "-".to_owned(), |time| ago(time, Timestamp::now()));
+            table.row([Cell::styled(Style::Faint, entry.kind), Cell::new(entry.size_bytes), Cell::new(modified), name]);
+        }
+        return table.flush(out);
+    }
+    for entry in entries {
+        let kind = match entry.kind {
+            EntryKind::Directory => 'd',
+            EntryKind::Symlink => 'l',
+            EntryKind::File => '-',
+            EntryKind::Other => '?',
+        };
+        let time = entry.modified_at.map_or_else(|| "-".to_owned(), exact);
+        let name = if named == Named::InDirectory { marked(out, entry, &name(entry)) } else { name(entry) };
+        out.line(format_args!("{kind} {:>10} {time:>20} {name}", entry.size_bytes))?;
+    }
+    Ok(())
 }

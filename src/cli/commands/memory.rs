@@ -18,6 +18,7 @@ pub(crate) enum Memory {
 ///
 /// Reads the files in order, skips missing ones, removes HTML comments, and truncates the result to the token budget. Token
 /// counts are estimates: one token per four ASCII characters, and one per other character.
+/// Without PATH, also lists what else lies under the directories of `index` in the configuration, newest first.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold memory show
@@ -52,16 +53,14 @@ impl Show {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let session = context.session().await?;
         let settings = session.memory_settings();
-        let configured = || settings.sources.iter().map(ToString::to_string).collect();
-        let sources: Vec<String> = if self.path.is_empty() { configured() } else { self.path };
-        let memory = session.memory(&sources).await?;
+        let memory = if self.path.is_empty() { session.configured_memory().await } else { session.memory(&self.path).await? };
         let mut options = settings.prompt.clone();
         options.tokens_max = self.tokens.unwrap_or(options.tokens_max);
         let prompt = memory.prompt(&options);
         print(context, &memory, &prompt)?;
         Ok(match tell_unread(context, &memory.failures, memory.failures.len()) {
             Some(kind) => Outcome::Failed(kind),
-            None => Outcome::found(!memory.files.is_empty()),
+            None => Outcome::found(!memory.files.is_empty() || !memory.index.is_empty()),
         })
     }
 }

@@ -30,6 +30,9 @@ pub(crate) struct Mv {
 pub(crate) struct Cp {
     #[command(flatten)]
     paths: FromTo,
+    /// Accepted for compatibility; directories are always copied with their content
+    #[arg(short = 'r', short_aliases = ['R', 'a'], long = "recursive", hide = true)]
+    _recursive: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! `overlay`: changes in an overlay that nobody has applied or discarded.
 
-use super::diff;
+use super::{diff, overlay_patch};
 use crate::backend::{OverlayApplied, OverlayApplyOptions, OverlayDiffOptions, OverlayDifference, OverlayDifferenceKind, OverlayStrategy};
 use crate::cli::context::Context;
 use crate::cli::exit::{self, Failure, Outcome};
@@ -30,7 +30,13 @@ pub(crate) enum Overlay {
 ///
 /// Marks a path as a conflict if the file beneath also changed since the overlay first touched it. Exits with 1 if the overlay is
 /// empty.
+///
+/// `--git` prints one patch for `git apply`, with binary files, modes and deletions. Its paths start at the route. It exits with 5 if a
+/// rule hides the content of a change, and with 2 if git refuses a path; the patch then has the other changes.
 #[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold overlay diff
+  treehold overlay diff --git | git -C ~/project apply --index")]
 pub(crate) struct Diff {
     /// Show only changes at or beneath PATH
     #[arg(default_value = "/")]
@@ -38,6 +44,9 @@ pub(crate) struct Diff {
     /// Print a unified diff of each text file
     #[arg(long)]
     patch: bool,
+    /// Print one patch of all changes for `git apply`
+    #[arg(long, conflicts_with_all = ["patch", "json", "jsonl"])]
+    git: bool,
     /// Print N lines of context around each difference
     #[arg(short = 'U', long, value_name = "N", default_value_t = 3)]
     unified: usize,
@@ -80,12 +89,12 @@ enum Strategy {
 }
 
 /// An overlay with the requested paths.
-struct Asked {
+pub(super) struct Asked {
     /// The path of the route.
-    route: VfsPathBuf,
-    overlay: OverlayBackend,
+    pub(super) route: VfsPathBuf,
+    pub(super) overlay: OverlayBackend,
     /// Paths within it, or empty for all of it.
-    paths: Vec<VfsPathBuf>,
+    pub(super) paths: Vec<VfsPathBuf>,
 }
 
 impl Overlay {
@@ -162,6 +171,10 @@ struct Shown {
 
 impl Diff {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        if self.git {
+            let asked = asked(context, std::slice::from_ref(&self.path)).await?;
+            return overlay_patch::print(context, asked, self.unified).await;
+        }
         let mut all = Vec::new();
         let mut is_empty = true;
         for Asked { route, overlay, paths } in asked(context, std::slice::from_ref(&self.path)).await? {

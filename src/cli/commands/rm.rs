@@ -19,7 +19,7 @@ pub(crate) struct Rm {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<String>,
     /// Remove directories and their content
-    #[arg(short, long)]
+    #[arg(short, long, short_alias = 'R')]
     recursive: bool,
     /// Ignore paths that do not exist
     #[arg(short, long)]

@@ -56,7 +56,10 @@ impl Run {
         context.check_mounted_session().await?;
         let tools = context.workspace()?.tools().clone();
         let mut events = match self.file.as_str() {
-            "-" => events(BufReader::new(io::stdin()), self.set, tools),
+            "-" => {
+                context::check_stdin()?;
+                events(BufReader::new(io::stdin()), self.set, tools)
+            }
             file => events(BufReader::new(File::open(file).map_err(|error| context::unread(file, error))?), self.set, tools),
         };
         let mut player = Player::new(context)?;

@@ -5,7 +5,7 @@ use crate::cli::args::{When, at_least_one, time};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Format, Output, Style};
-use crate::ops::{OnFailure, SearchHit, SearchOptions, SearchResult};
+use crate::ops::{OnFailure, SearchHit, SearchOptions, SearchResult, Spelling};
 use crate::{Backend, VfsPath};
 use clap::Args;
 use jiff::Timestamp;
@@ -13,7 +13,8 @@ use jiff::Timestamp;
 /// Find files by topic, best match first
 ///
 /// Finds files whose path or text contains any word of the query. Files that contain more of the words, and rarer ones, rank
-/// higher. Word endings, accents and case are ignored. Prints the best matching lines of each file.
+/// higher. Word endings, accents and case are ignored. A word that no file contains finds those spelled nearly like it. Prints the
+/// best matching lines of each file.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold search 'when do we deploy' /memories
@@ -46,6 +47,9 @@ pub(crate) struct Search {
     /// Include hidden files and directories
     #[arg(long)]
     hidden: bool,
+    /// Find words only as they are spelled, even if no file contains them
+    #[arg(long)]
+    exact: bool,
     /// Include files that `.gitignore` and `.ignore` exclude
     #[arg(long)]
     ignored: bool,
@@ -63,11 +67,15 @@ impl Search {
             .with_hidden(self.hidden)
             .with_ignored(self.ignored)
             .with_on_failure(OnFailure::Partial);
+        if self.exact {
+            options.spelling = Spelling::Exact;
+        }
         options.include = self.glob;
         (options.modified_since, options.modified_before) = (self.since, self.before);
         let tree = context.tree_at(&self.when).await?;
         let result = tree.search(&path, &options).await?;
         print_hits(context, &result)?;
+        tell_near(context, &result);
         match result.truncated.as_ref().map(|truncation| truncation.cursor.as_str()) {
             Some("") => context.out.notice(format_args!("there are more files; use more precise words")),
             Some(offset) => context.out.notice(format_args!("there are more files; raise `--limit`, or continue with `--offset {offset}`")),
@@ -77,6 +85,23 @@ impl Search {
             Some(kind) => Outcome::Failed(kind),
             None => Outcome::found(!result.hits.is_empty()),
         })
+    }
+}
+
+/// Says which words were found in place of those that no file contains, and what was searched if nothing was found.
+fn tell_near(context: &mut Context, result: &SearchResult) {
+    for near in &result.near {
+        match near.found.is_empty() {
+            true if result.hits.is_empty() => {}
+            true => context.out.notice(format_args!("no file contains `{}`", near.spelled)),
+            false => context.out.notice(format_args!("no file contains `{}`; found instead: {}", near.spelled, near.found.join(", "))),
+        }
+    }
+    if result.hits.is_empty() && result.truncated.is_none() {
+        let (files, alike) = (result.corpus.files, if result.near.is_empty() { "" } else { ", nor one that is spelled like it," });
+        context
+            .out
+            .notice(format_args!("nothing found: no word of the query{alike} in {files} {}", if files == 1 { "file" } else { "files" }));
     }
 }
 

@@ -98,28 +98,28 @@ impl Dials {
 #[command(next_help_heading = "Connections (default: `[serve]` of the configuration)")]
 struct Connections {
     /// Maximum number of connections; the limit on open files may lower it [default: 4096]
-    #[arg(long, value_name = "COUNT", value_parser = args::at_least_one)]
+    #[arg(long, hide_short_help = true, value_name = "COUNT", value_parser = args::at_least_one)]
     connections_max: Option<usize>,
     /// Maximum connections per client address; raise it behind a proxy [default: 1024]
-    #[arg(long, value_name = "COUNT", value_parser = args::at_least_one)]
+    #[arg(long, hide_short_help = true, value_name = "COUNT", value_parser = args::at_least_one)]
     connections_per_address_max: Option<usize>,
     /// Maximum time to receive the first request, and any request head [default: 15s]
-    #[arg(long, value_name = "TIME", value_parser = args::some_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = args::some_duration)]
     head_timeout: Option<Duration>,
     /// Maximum time between two requests on a connection [default: 75s]
-    #[arg(long, value_name = "TIME", value_parser = args::some_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = args::some_duration)]
     idle_timeout: Option<Duration>,
     /// Maximum time in which a client reads nothing of a response [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = args::some_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = args::some_duration)]
     write_timeout: Option<Duration>,
     /// Maximum pause within a request body [default: 15s]
-    #[arg(long, value_name = "TIME", value_parser = args::some_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = args::some_duration)]
     body_timeout: Option<Duration>,
     /// Minimum rate of a request body after its first pause [default: 1024]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES")]
     body_bytes_per_second_min: Option<u64>,
     /// Minimum rate at which a client reads a response after its first pause [default: 1024]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES")]
     answer_bytes_per_second_min: Option<u64>,
 }
 

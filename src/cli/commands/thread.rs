@@ -7,9 +7,12 @@ use crate::checkpoint::{At, Checkpoint, Checkpointer, PutOptions, with_checkpoin
 use crate::cli::commands::checkpoint::tell_made;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
+use crate::cli::table::{Cell, Column, Table};
+use crate::cli::time::{ago, exact};
 use crate::{Error, Scope};
 use clap::Subcommand;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -29,7 +32,7 @@ pub(crate) enum Thread {
     Fork {
         /// Id of the new thread
         new: String,
-        /// Checkpoint: id, prefix of an id, label, `latest` or `~N`
+        /// Checkpoint: id or start of an id, label, `latest` or `~N`
         #[arg(long, value_name = "CHECKPOINT", default_value = "latest")]
         at: String,
     },
@@ -52,6 +55,9 @@ pub(crate) enum Thread {
 /// The most threads to request at a time.
 const PAGE: usize = 1_000;
 
+const COLUMNS: [Column; 4] =
+    [Column::new("thread"), Column::new("saved"), Column::new("entries").right().optional(1), Column::new("bytes").right().optional(2)];
+
 impl Thread {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let scope = context.scope()?;
@@ -62,7 +68,7 @@ impl Thread {
                 let (session, to, notes) = (context.session().await?, &*new, &PutOptions::new());
                 let fork = |found: Checkpoint| -> BoxFuture<'_, _> { Box::pin(session.fork(At::Id(found.id), to, notes)) };
                 let forked = with_checkpoint(&*threads, &scope, &at, fork).await?;
-                tell_made(context, &forked)
+                tell_made(context, &forked, Some(&new)).await
             }
             Self::Merge(merge) => merge.run(context, &*threads, &scope).await,
             Self::Copy { new } => {
@@ -107,9 +113,17 @@ async fn list(context: &mut Context, threads: &dyn Checkpointer, scope: &Scope) 
         out.json_list(&all)?;
         return Ok(Outcome::Done);
     }
+    if let Some(mut table) = Table::on_terminal(out, &COLUMNS) {
+        for info in &all {
+            let saved = ago(info.saved_at, Timestamp::now());
+            table.row([Cell::new(&info.thread), Cell::new(saved), Cell::new(info.entries), Cell::new(info.size_bytes)]);
+        }
+        table.flush(out)?;
+        return Ok(Outcome::Done);
+    }
     let width = all.iter().map(|info| info.thread.chars().count()).max().unwrap_or(0);
     for info in &all {
-        let saved_at = info.saved_at.strftime("%Y-%m-%dT%H:%M:%SZ");
+        let saved_at = exact(info.saved_at);
         out.line(format_args!("{:<width$} {:>6} {:>10} {saved_at}", info.thread, info.entries, info.size_bytes))?;
     }
     Ok(Outcome::Done)

@@ -4,6 +4,8 @@ use crate::cli::args::{at_least_one, time};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Style};
+use crate::cli::table::{Cell, Column, Table};
+use crate::cli::time::{ago, exact};
 use crate::feed::{Feed, FeedEvent, FeedView};
 use crate::ops::Version;
 use crate::{Error, VfsPath};
@@ -13,6 +15,15 @@ use std::sync::Arc;
 
 /// The most events to request at a time.
 const PAGE: usize = 500;
+
+const COLUMNS: [Column; 6] = [
+    Column::new("position").right().optional(2),
+    Column::new("when"),
+    Column::new("operation"),
+    Column::new("thread").cut().optional(4),
+    Column::new("actor").cut().optional(3),
+    Column::new("path"),
+];
 
 /// Whose changes, and where.
 #[derive(Debug, Args)]
@@ -85,15 +96,18 @@ impl Timeline {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (feed, view) = self.which.view(context)?;
         let (mut count, mut before) = (0, self.before);
+        let mut table = Table::on_terminal(&context.out, &COLUMNS);
         loop {
             let page = feed.before(&view, before, self.since, PAGE.min(self.limit.saturating_sub(count))).await?;
             for event in &page.events {
-                match context.out.is_text() {
-                    true => print(&mut context.out, event)?,
-                    false => context.out.json_element(count, event)?,
+                match &mut table {
+                    Some(table) => table.row(cells(event)),
+                    None if context.out.is_text() => print(&mut context.out, event)?,
+                    None => context.out.json_element(count, event)?,
                 }
                 count += 1;
             }
+            table.iter_mut().try_for_each(|table| table.flush(&mut context.out))?;
             before = Some(page.position);
             if count >= self.limit && page.more {
                 context
@@ -134,13 +148,30 @@ impl Watch {
     }
 }
 
-fn print(out: &mut Output, event: &FeedEvent) -> Result<(), Failure> {
-    let time = event.at.strftime("%Y-%m-%dT%H:%M:%SZ");
-    let position = out.paint(Style::Faint, event.position);
-    let mut line = format!("{position}  {time}  {:<10}  {}", event.operation, event.path);
-    if let Some(target) = &event.target {
-        line.push_str(&format!(" -> {target}"));
+/// Returns the path of an event, and where it went.
+fn places(event: &FeedEvent) -> String {
+    match &event.target {
+        Some(target) => format!("{} -> {target}", event.path),
+        None => event.path.to_string(),
     }
+}
+
+fn cells(event: &FeedEvent) -> [Cell; 6] {
+    let faint = |text: &Option<String>| Cell::styled(Style::Faint, text.as_deref().unwrap_or_default());
+    [
+        Cell::styled(Style::Faint, event.position),
+        Cell::new(ago(event.at, Timestamp::now())),
+        Cell::new(event.operation),
+        faint(&event.thread),
+        faint(&event.actor),
+        Cell::new(places(event)),
+    ]
+}
+
+fn print(out: &mut Output, event: &FeedEvent) -> Result<(), Failure> {
+    let time = exact(event.at);
+    let position = out.paint(Style::Faint, event.position);
+    let mut line = format!("{position}  {time}  {:<10}  {}", event.operation, places(event));
     let version = event.version.map(|version| version.to_string());
     for (name, value) in [("version", &version), ("thread", &event.thread), ("actor", &event.actor)] {
         if let Some(value) = value {

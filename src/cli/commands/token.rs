@@ -3,12 +3,13 @@
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::Output;
-use crate::remote::check_machine_name;
+use crate::cli::time::exact;
 use crate::serve::{Access, ActsFor, Rights, TokenBook, TokenRecord};
 use crate::{Error, VfsPathBuf};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;
+use treehold_core::scope::check_peer_name;
 
 /// Create, list and revoke tokens for `treehold serve --tokens`
 ///
@@ -89,7 +90,7 @@ impl Token {
                 if create.expires.is_some_and(|end| end <= Timestamp::now()) {
                     return Err(Error::invalid_argument("the time of `--expires` has passed; name a later one").into());
                 }
-                create.connect_as.as_deref().map(check_machine_name).transpose()?;
+                create.connect_as.as_deref().map(check_peer_name).transpose()?;
                 let rights = Rights::new(create.access)
                     .with_paths(create.paths)
                     .with_threads(create.threads)
@@ -125,7 +126,7 @@ fn print(out: &mut Output, record: &TokenRecord) -> Result<(), Failure> {
     let listed = |names: Vec<&str>| if names.is_empty() { "all".to_owned() } else { names.join(",") };
     let paths = listed(rights.paths.iter().map(|path| path.as_str()).collect());
     let threads = listed(rights.threads.iter().map(String::as_str).collect());
-    let time = |time: Option<Timestamp>| time.map_or_else(|| "never".to_owned(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let time = |time: Option<Timestamp>| time.map_or_else(|| "never".to_owned(), exact);
     let (ends, used) = (time(record.expires_at), time(record.used_at));
     let label = record.label.as_deref().unwrap_or_default();
     let acts_for = if rights.acts_for == ActsFor::Own { String::new() } else { format!("  acts for {}", rights.acts_for) };

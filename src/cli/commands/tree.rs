@@ -22,6 +22,9 @@ pub(crate) struct Tree {
     /// Descend at most N levels
     #[arg(short = 'L', long, value_name = "N", default_value_t = 16)]
     depth: usize,
+    /// Accepted for compatibility; hidden names are always included
+    #[arg(short = 'a', long = "all", hide = true)]
+    _all: bool,
     /// Print at most N entries
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = at_least_one)]
     limit: usize,

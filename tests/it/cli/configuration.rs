@@ -40,6 +40,34 @@ fn show_prints_effective_settings_and_their_origin() {
 }
 
 #[test]
+fn effective_configuration_is_drawn_as_a_tree() {
+    let home = Home::new();
+    let routes = "[routes.\"/\"]\ntype = \"state\"\n[routes.\"/memories\"]\ntype = \"store\"\nnamespace = \"{tenant}/{user}/m\"\n\
+        [routes.\"/memories/team\"]\ntype = \"store\"\nnamespace = \"{tenant}/team\"\nquota = { files_max = 10 }\n\
+        [routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"/srv/none\"\n[routes.\"/workspace\".overlay]\n\
+        [routes.\"/before\"]\ntype = \"history\"\nat = \"~1\"\n";
+    let rules = "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"/memories/team/**\"]\n";
+    home.put("treehold.toml", format!("[stores.main]\nurl = \"sqlite:/srv/agent.db\"\n{routes}{rules}"));
+    insta::assert_snapshot!("config_effective", home.ok(&["config", "show", "--effective"]));
+    let json = home.json(&["config", "show", "--effective", "--json"]);
+    assert_eq!((&json[0]["path"], &json[0]["sharing"], &json[0]["store"]["name"]), (&"/".into(), &"thread".into(), &"main".into()));
+}
+
+#[test]
+fn only_store_holds_the_history_too() {
+    let home = Home::new();
+    home.put("treehold.toml", "[stores.main]\nurl = \"sqlite:agent.db\"\n");
+    home.ok(&["write", "/plan.md", "1"]);
+    home.ok(&["write", "/memories/a.md", "1"]);
+    assert!(!home.data().join("treehold.db").exists(), "nothing is kept elsewhere");
+    let named = home.ok(&["store", "ls", "--store", "main"]);
+    assert_eq!(home.ok(&["store", "ls"]), named);
+    assert!(named.contains("_treehold/threads") || named.contains("threads"), "{named}");
+    assert!(home.ok(&["store", "migrate"]).contains("`main` has the current layout"));
+    assert_eq!(home.ok(&["timeline"]).lines().count(), 2);
+}
+
+#[test]
 fn init_writes_a_file_equal_to_the_defaults() {
     let home = Home::new();
     let before = home.json(&["--json", "config", "show"]);

@@ -68,7 +68,7 @@ fn errors_are_one_json_object_with_json_output() {
 fn errors_name_the_path_on_standard_error() {
     let home = Home::new();
     assert_eq!(home.error(&["cat", "/memories/a"], 3), "treehold: `/memories/a` does not exist\n");
-    assert_eq!(home.error(&["cat", "a"], 2), "treehold: the path is not absolute; start it with `/`\n");
+    assert_eq!(home.error(&["cat", "a"], 2), "treehold: a path of the tree starts with `/`; `treehold ls /` lists what there is\n");
 }
 
 #[test]

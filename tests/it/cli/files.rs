@@ -151,7 +151,7 @@ fn rm_removes_named_paths_and_refuses_mounts() {
     for path in ["/d/a", "/d/b", "/c"] {
         home.ok(&["write", path, ""]);
     }
-    assert!(home.error(&["rm", "/d"], 2).contains("recursive"));
+    assert!(home.error(&["rm", "/d"], 2).contains("add `-r`"));
     home.ok(&["rm", "-r", "/d", "/c"]);
     home.run(&["rm", "/d"], 3);
     home.ok(&["rm", "-f", "/d", "/c"]);

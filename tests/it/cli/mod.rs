@@ -2,15 +2,25 @@
 
 #[cfg(unix)]
 mod cage;
+mod complete;
 mod configuration;
 mod damage;
 mod doctor;
+#[cfg(unix)]
+mod editor;
+#[cfg(feature = "remote")]
+mod embeddings;
 mod exit;
 mod files;
+#[cfg(unix)]
+mod git_patch;
+mod habits;
 mod help;
 mod history;
 #[cfg(feature = "remote")]
 mod hostile;
+#[cfg(unix)]
+mod import;
 mod indexes;
 mod killed;
 mod memory;
@@ -18,12 +28,22 @@ mod merge;
 #[cfg(unix)]
 mod mirror;
 mod overlay;
+mod past;
+#[cfg(unix)]
+mod people;
 mod processes;
+#[cfg(target_os = "linux")]
+mod pty;
 mod recall;
 mod run;
 mod search;
 mod sessions;
+mod shell;
+#[cfg(unix)]
+mod show;
 mod state;
+#[cfg(unix)]
+mod status;
 mod stores;
 #[cfg(unix)]
 mod terminal;
@@ -31,6 +51,7 @@ mod threads;
 mod timeline;
 mod trace;
 mod transfer;
+mod waiting;
 
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;
@@ -84,6 +105,7 @@ impl Home {
         for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "XDG_DATA_HOME", "RUST_BACKTRACE"] {
             command.env_remove(name);
         }
+        command.env("TREEHOLD_EDITOR", "true");
         command.timeout(std::time::Duration::from_secs(60));
         command
     }

@@ -2,6 +2,10 @@
 
 use super::Home;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use treehold::SqliteStore;
+use treehold::agent_state::StateSlot;
+use treehold::agent_state::call::{TurnAnswer, TurnGate, TurnKey, TurnRequest};
 
 const STATE: &str =
     "{\n  \"summary\" : \"tea\", \"context\":[ {\"role\":\"USER\",\"content\":\"Hello\\u001b[31m\\n# forged\",\"x\":1.0} ]\n}";
@@ -66,6 +70,70 @@ fn save_that_expects_another_version_changes_nothing() {
     }
     home.error(&["state", "put", "..", "k", "1"], 2);
     assert_eq!(home.ok(&["state", "get", "s", "k"]), "2\n");
+}
+
+#[test]
+fn removal_that_expects_another_version_changes_nothing() {
+    let home = Home::new();
+    let forms = || home.ok(&["state", "show", "s"]);
+    for _ in 0..2 {
+        home.ok(&["state", "put", "s", "k", "1"]);
+        home.ok(&["state", "put", "s", "k", "[1]", "--list"]);
+    }
+    let all = forms();
+    let rm = |args: &[&str]| home.command(&[&["state", "rm", "s"], args].concat()).output().unwrap();
+    for form in [&[][..], &["--list"]] {
+        for version in ["0", "1", "3"] {
+            let output = rm(&[&["--key", "k", "--if-version", version], form].concat());
+            assert_eq!(output.status.code(), Some(4), "{form:?} {version}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains("version 2 is stored"), "{form:?} {version}");
+            assert_eq!(forms(), all, "{form:?} {version}");
+        }
+    }
+    assert!(rm(&["--key", "k", "--if-version", "2"]).status.success());
+    assert_eq!(forms(), "       2  list    k\n", "the list stays");
+    home.error(&["state", "rm", "s", "--key", "k", "--if-version", "2", "--json"], 4);
+    home.ok(&["state", "put", "s", "k", "1"]);
+    assert!(rm(&["--key", "k", "--list"]).status.success());
+    assert_eq!(forms(), "       3  single  k\n");
+    home.error(&["state", "rm", "s", "--key", "k", "--list"], 3);
+    for wrong in [&["--if-version", "1"][..], &["--list"], &["--key", "k", "--if-version", "x"], &["t", "--fence", "1"], &["--fence", "x"]]
+    {
+        home.error(&[&["state", "rm", "s"], wrong].concat(), 2);
+    }
+    home.error(&["state", "rm", "s", "--key", "k", "--if-version", "3", "--force"], 2);
+    assert_eq!(forms(), "       3  single  k\n");
+}
+
+/// The fencing token of a turn that another process takes.
+#[test]
+fn change_with_the_fence_of_a_lost_turn_changes_nothing() {
+    let home = Home::new();
+    home.ok(&["state", "put", "s", "k", "1"]);
+    let all = home.ok(&["state", "show", "s"]);
+    let changes = [&["put", "s", "k", "2"][..], &["put", "s", "k", "[2]", "--list"], &["rm", "s", "--key", "k"], &["rm", "s"]];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let fence = runtime.block_on(async {
+        let slot = StateSlot::new(Some("default"), "s").unwrap();
+        let key = TurnKey::new("default", "default", &slot).unwrap();
+        let gate = TurnGate::new(Arc::new(SqliteStore::open(home.data().join("treehold.db")).unwrap()));
+        match gate.request(&key, TurnRequest::new("test").with_try(true)).await.unwrap() {
+            TurnAnswer::Granted(turn) => turn.fence.to_string(),
+            TurnAnswer::Waiting { .. } => panic!("the session is free"),
+        }
+    });
+    for change in changes {
+        for lost in ["1", "999999999"] {
+            let output = home.command(&[&["state"], change, &["--fence", lost]].concat()).output().unwrap();
+            assert_eq!(output.status.code(), Some(4), "{change:?} {lost}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains("nothing was changed"), "{change:?} {lost}");
+            assert_eq!(home.ok(&["state", "show", "s"]), all, "{change:?} {lost}");
+        }
+    }
+    for change in changes {
+        home.ok(&[&["state"], change, &["--fence", &fence]].concat());
+        home.ok(&["state", "put", "s", "k", "1"]);
+    }
 }
 
 #[test]

@@ -7,7 +7,8 @@ fn rows_can_be_listed_read_put_and_removed() {
     let home = Home::new();
     home.ok(&["write", "/memories/a.md", "one"]);
     home.ok(&["write", "/memories/d/b.md", "two"]);
-    assert_eq!(home.ok(&["store", "ls"]), "_treehold/events/rows/default%2Fdefault%2Fmemories\ndefault/default/memories\n");
+    let own = "_treehold/events/rows/default%2Fdefault%2Fmemories\n_treehold/history/default/default/memories\n";
+    assert_eq!(home.ok(&["store", "ls"]), format!("{own}default/default/memories\n"));
     let keys = home.ok(&["store", "ls", "default/default/memories"]);
     assert_eq!(keys.lines().count(), 3, "two files and a directory: {keys}");
     for key in keys.lines().filter(|key| key.contains(".md")) {
@@ -21,7 +22,7 @@ fn rows_can_be_listed_read_put_and_removed() {
     home.ok(&["store", "rm", "own/rows", "k%25y"]);
     home.run(&["store", "get", "own/rows", "k%25y"], 3);
     home.ok(&["store", "rm", "default/default/memories", "--all"]);
-    assert_eq!(home.ok(&["store", "ls"]), "_treehold/events/rows/default%2Fdefault%2Fmemories\n", "the event log remains");
+    assert_eq!(home.ok(&["store", "ls"]), own, "the event log and the history remain");
     home.run(&["store", "ls", "nowhere"], 1).stdout("");
     home.run(&["store", "ls", "--store", "none"], 3);
     home.run(&["store", "ls", "a//b"], 2);

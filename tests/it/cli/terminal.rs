@@ -58,8 +58,45 @@ fn hostile() -> Home {
     home
 }
 
-/// Runs a command with its output on a terminal. Returns the bytes that the terminal receives.
+/// Runs a command with its output on a terminal without a pager. Returns the bytes that the terminal receives.
 fn on_terminal(home: &Home, args: &[&str], stdin: &[u8]) -> Vec<u8> {
+    on_terminal_of(home, 80, &[("TREEHOLD_PAGER", "")], args, stdin)
+}
+
+/// Runs a command with its output on a terminal of some width, with environment variables. Returns the bytes that the terminal receives.
+pub(super) fn on_terminal_of(home: &Home, width: u16, variables: &[(&str, &str)], args: &[&str], stdin: &[u8]) -> Vec<u8> {
+    let path = home.work().join("../stdin");
+    std::fs::write(&path, stdin).unwrap();
+    run_on_terminal(home, width, variables, args, Some(File::open(&path).unwrap()), |_| {}).0
+}
+
+/// Runs a command whose input and output are both a terminal. Returns the bytes that the terminal receives, and the exit code.
+pub(super) fn at_terminal(home: &Home, variables: &[(&str, &str)], args: &[&str]) -> (String, i32) {
+    at_terminal_watched(home, variables, args, |_| {})
+}
+
+/// Runs a command as [`at_terminal`] does. `watch` gets what the terminal shows so far, whenever there is more.
+pub(super) fn at_terminal_watched(
+    home: &Home,
+    variables: &[(&str, &str)],
+    args: &[&str],
+    mut watch: impl FnMut(&str) + Send + 'static,
+) -> (String, i32) {
+    let variables = [&[("NO_COLOR", "1"), ("TREEHOLD_PAGER", "")], variables].concat();
+    let watch = move |shown: &[u8]| watch(&String::from_utf8_lossy(shown));
+    let (shown, code) = run_on_terminal(home, 80, &variables, args, None, watch);
+    (String::from_utf8(shown).unwrap(), code)
+}
+
+/// Runs a command on a terminal of some width. Its standard input is a file, or that terminal.
+fn run_on_terminal(
+    home: &Home,
+    width: u16,
+    variables: &[(&str, &str)],
+    args: &[&str],
+    stdin: Option<File>,
+    mut watch: impl FnMut(&[u8]) + Send + 'static,
+) -> (Vec<u8>, i32) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&control).unwrap();
@@ -69,22 +106,29 @@ fn on_terminal(home: &Home, args: &[&str], stdin: &[u8]) -> Vec<u8> {
     let mut modes = rustix::termios::tcgetattr(line()).unwrap();
     modes.make_raw();
     rustix::termios::tcsetattr(line(), rustix::termios::OptionalActions::Now, &modes).unwrap();
-    let path = home.work().join("../stdin");
-    std::fs::write(&path, stdin).unwrap();
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(line(), size).unwrap();
+    let stdin = stdin.unwrap_or_else(line);
     let mut command = Command::new(super::binary());
     command.args(args).current_dir(home.work()).env_clear().env("TREEHOLD_DATA", home.data()).env("TERM", "xterm");
-    command.stdin(File::open(&path).unwrap()).stdout(Stdio::from(line())).stderr(Stdio::from(line()));
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", home.root.path());
+    command.env("TREEHOLD_EDITOR", "true").envs(variables.iter().copied());
+    command.stdin(stdin).stdout(Stdio::from(line())).stderr(Stdio::from(line()));
     let mut child = command.spawn().unwrap();
     drop(command);
     let reader = std::thread::spawn(move || {
         let mut shown = Vec::new();
+        let (mut control, mut part) = (File::from(control), [0; 4096]);
         // Reading fails once the other side of the terminal is closed.
-        let _ = File::from(control).read_to_end(&mut shown);
+        while let Ok(count @ 1..) = control.read(&mut part) {
+            shown.extend_from_slice(&part[..count]);
+            watch(&shown);
+        }
         shown
     });
     let status = child.wait().unwrap();
-    assert!(status.code().is_some_and(|code| code <= 6), "{args:?}: {status}");
-    reader.join().unwrap()
+    let code = status.code().filter(|code| *code <= 6).unwrap_or_else(|| panic!("{args:?}: {status}"));
+    (reader.join().unwrap(), code)
 }
 
 /// Returns the first sequence in some output that a terminal would interpret, except the command's own colours.
@@ -123,13 +167,24 @@ const SHOWING: &[&[&str]] = &[
     &["mv", "/none\u{202e}", "/x"],
     &["cp", "/none\u{202e}", "/x"],
     &["mkdir", "/a.md/\u{202e}"],
+    &["log", "/memories/AGENTS.md"],
+    &["log", "/none\u{202e}"],
+    &["restore", "/none\u{202e}", "--at", "v1\u{1b}[31m"],
+    &["status"],
+    &["show", "latest"],
+    &["show", "latest", "--stat"],
+    &["show", "/memories/AGENTS.md@v1"],
+    &["show", "/a.md@none\u{1b}[31m"],
+    &["edit", "/a.md", "--editor"],
     &["timeline"],
     &["watch", "--after", "0", "--limit", "5"],
     &["run", "-"],
+    &["shell", "-c", "ls; cat a.md; cat none\u{202e}; cd none\u{202e}"],
     &["checkpoint", "create", "--label", "again\u{1b}[31m"],
     &["checkpoint", "ls"],
     &["checkpoint", "show", "latest"],
     &["checkpoint", "diff", "--patch"],
+    &["checkpoint", "diff", "--git"],
     &["checkpoint", "restore", "none\u{1b}[31m"],
     &["checkpoint", "prune", "--keep-last", "100"],
     &["checkpoint", "sweep"],
@@ -139,6 +194,7 @@ const SHOWING: &[&[&str]] = &[
     &["thread", "copy", "fourth"],
     &["thread", "rm", "fourth"],
     &["overlay", "diff", "--patch"],
+    &["overlay", "diff", "--git"],
     &["overlay", "apply", "--dry-run"],
     &["overlay", "discard", "/host/none\u{202e}"],
     &["memory", "show"],
@@ -157,6 +213,8 @@ const SHOWING: &[&[&str]] = &[
     &["store", "snapshot", "snapshot\u{1b}[31m"],
     &["store", "copy", "default", "none\u{1b}[31m"],
     &["store", "index", "/memories", "--status"],
+    &["import", "none\u{1b}[31m", "/x"],
+    &["export", "/", "exported\u{1b}[31m"],
     &["mirror", "/", "mirrored\u{1b}[31m", "--once"],
     &["session", "ls"],
     &["session", "show", SESSION],
@@ -199,6 +257,7 @@ const SHOWING: &[&[&str]] = &[
     &["doctor"],
     &["tools"],
     &["man", "none\u{1b}[31m"],
+    &["undo"],
 ];
 
 /// Commands that serve a protocol or wait, and one that prints a shell script.

@@ -65,6 +65,49 @@ async fn keys_decide_which_traces_exist() {
     assert!(ada.get_trace(&trace).await.unwrap().is_some());
 }
 
+/// What a key gave must not be served after it was revoked, also not while the owner is away.
+#[tokio::test]
+async fn revoked_key_empties_the_cache_of_all_that_it_gave() {
+    let server = Server::start().await;
+    let (proxy, token) = (Proxy::start(&server.url).await, server.token("ada").await);
+    let copies: Arc<dyn treehold::store::Store> = Arc::new(treehold::MemoryStore::new());
+    let open = || {
+        let options = CacheOptions::new().with_final_age_max(std::time::Duration::ZERO);
+        let cached = CachedTraces::new(Arc::new(RemoteTraces::new(registry(&proxy.url(), &token))), options);
+        cached.with_copies(treehold::traces::TraceCopies::new(copies.clone(), "acme").unwrap())
+    };
+    let cached = open();
+    let ids = ["@far/one", "@far/two"].map(|id| id.parse::<TraceAddress>().unwrap());
+    for id in &ids {
+        cached.create_trace(NewTrace::new("tea").with_id(id.clone())).await.unwrap();
+        cached.add_messages(id, texts(2), &AddOptions::new()).await.unwrap();
+        cached.get_main_path(id, &PathQuery::default()).await.unwrap();
+    }
+    assert_eq!(cached.usage().0, 2);
+    // The trace of another user says nothing about the key.
+    server.traces("bob").create_trace(NewTrace::new("x").with_id("bobs".parse::<TraceAddress>().unwrap())).await.unwrap();
+    assert_eq!(cached.get_trace(&"@far/bobs".parse().unwrap()).await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    assert_eq!(cached.usage().0, 2);
+    let book = treehold::serve::TokenBook::new(server.store.clone());
+    book.revoke(token.split('_').nth(1).unwrap()).await.unwrap();
+    // The server learns of it within moments.
+    let denied = async {
+        loop {
+            if let Err(error) = cached.get_trace(&ids[0]).await {
+                return error;
+            }
+        }
+    };
+    let denied = tokio::time::timeout(std::time::Duration::from_secs(60), denied).await.unwrap();
+    assert_eq!((denied.kind(), cached.usage().0), (ErrorKind::PermissionDenied, 0), "{denied}");
+    proxy.close(true);
+    for cached in [cached, open()] {
+        for id in &ids {
+            assert_eq!(cached.get_main_path(id, &PathQuery::default()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        }
+    }
+}
+
 #[tokio::test]
 async fn pages_are_compressed_on_the_way() {
     let server = Server::start().await;

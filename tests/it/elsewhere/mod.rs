@@ -3,7 +3,7 @@
 mod connections;
 mod contract;
 mod organizations;
-mod proxy;
+pub(crate) mod proxy;
 
 use std::sync::Arc;
 use std::time::Duration;

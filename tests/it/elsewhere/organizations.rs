@@ -59,3 +59,52 @@ async fn agents_of_an_organization_share_its_database() {
     assert!(other.for_user("other", "bob").unwrap().get_trace(&trace).await.unwrap().is_none());
     assert!(directory.path().join("traces.db").exists());
 }
+
+/// Returns how many rows of a store hold a text.
+async fn rows_with(store: &std::sync::Arc<dyn treehold::store::Store>, text: &str) -> usize {
+    use treehold::store::{NamespacesOptions, ScanEntry, ScanOptions};
+    let mut count = 0;
+    for namespace in store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces {
+        let page = store.scan(&namespace, ScanOptions::new().with_values(true)).await.unwrap();
+        assert!(page.next.is_none());
+        let holds = |entry: &&ScanEntry| match entry {
+            ScanEntry::Item(item) => item.key.contains(text) || String::from_utf8_lossy(&item.value).contains(text),
+            _ => false,
+        };
+        count += page.entries.iter().filter(holds).count();
+    }
+    count
+}
+
+/// A cache serves a trace while its owner is away, and writes nothing of it to the store unless copies were asked for.
+#[tokio::test]
+async fn cached_trace_is_written_nowhere_unless_copies_are_asked_for() {
+    for (keep, is_kept) in [("", false), ("keep_copies_for = \"1h\"\n", true)] {
+        let server = Server::start().await;
+        let proxy = super::proxy::Proxy::start(&server.url).await;
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("key"), server.token("ada").await).unwrap();
+        let text = format!("[peers.far]\nurl = \"{}\"\ntoken = \"file:key\"\n[traces]\ncache_bytes_max = 1000000\n{keep}", proxy.url());
+        let config = config(directory.path(), &text);
+        let stores = config.stores().unwrap();
+        let member = config.trace_stores(&stores).unwrap().for_user("default", "ada").unwrap();
+        let id: TraceAddress = "@far/t".parse().unwrap();
+        member.create_trace(NewTrace::new("marker of the task").with_id(id.clone())).await.unwrap();
+        let messages = vec![NewMessage::text("user", "marker of a message"); 3];
+        member.add_messages(&id, messages, &AddOptions::new()).await.unwrap();
+        member.get_main_path(&id, &PathQuery::default()).await.unwrap();
+        member.get_goal_tree(&id).await.unwrap();
+        proxy.close(true);
+        // It is served, so it is cached.
+        let page = member.get_main_path(&id, &PathQuery::default()).await.unwrap();
+        assert_eq!((page.messages.len(), page.stale), (3, true));
+        let store = stores.get("default").unwrap();
+        let rows = rows_with(&store, "marker").await;
+        assert_eq!(rows, if is_kept { 4 } else { 0 });
+        // Another process of the same store has it only then.
+        let later = config.trace_stores(&stores).unwrap().for_user("default", "ada").unwrap();
+        assert_eq!(later.get_trace(&id).await.is_ok_and(|found| found.is_some_and(|found| found.stale)), is_kept);
+        let stranger = config.trace_stores(&stores).unwrap().for_user("other", "ada").unwrap();
+        assert_eq!(stranger.get_trace(&id).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+}

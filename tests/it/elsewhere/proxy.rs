@@ -17,7 +17,7 @@ struct State {
     open: JoinSet<()>,
 }
 
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
     received: Arc<AtomicUsize>,
@@ -32,7 +32,7 @@ impl Drop for Proxy {
 
 impl Proxy {
     /// Starts a proxy before the server at a URL.
-    pub(super) async fn start(url: &str) -> Self {
+    pub(crate) async fn start(url: &str) -> Self {
         let target = url.strip_prefix("http://").unwrap().to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -52,24 +52,24 @@ impl Proxy {
         Self { address, state, received, task }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Loses the first answers of the next connections.
-    pub(super) fn lose(&self, connections: usize) {
+    pub(crate) fn lose(&self, connections: usize) {
         self.state.lock().lossy = connections;
     }
 
     /// Cuts all connections, and refuses new ones while `closed`.
-    pub(super) fn close(&self, closed: bool) {
+    pub(crate) fn close(&self, closed: bool) {
         let mut state = self.state.lock();
         state.closed = closed;
         state.open = JoinSet::new();
     }
 
     /// Returns how many bytes of answers passed.
-    pub(super) fn received(&self) -> usize {
+    pub(crate) fn received(&self) -> usize {
         self.received.swap(0, Ordering::SeqCst)
     }
 }

@@ -87,6 +87,7 @@ fn of_route(id: &str) -> Result<Door, &'static str> {
         "readFile" | "readThreadFile" | "readCheckpointFile" | "statFile" | "stat" | "statBy" => Err(NO_LISTING),
         "writeFile" | "writeThreadFile" | "appendFile" | "appendThreadFile" | "editFile" | "editThreadFile" => Err(NO_LISTING),
         "deleteFile" | "deleteThreadFile" | "apply" | "copy" | "move" | "timeline" | "memory" | "audit" | "followEvents" => Err(NO_LISTING),
+        "log" | "readPastFile" | "restoreFiles" | "undo" => Err(NO_LISTING),
         "listThreads" | "getThread" | "deleteThread" | "forkThread" | "mergeThread" | "pruneThread" => Err(NO_LISTING),
         "listCheckpoints" | "getCheckpoint" | "makeCheckpoint" | "restoreCheckpoint" | "diffCheckpoints" => Err(NO_LISTING),
         "getItem" | "putItem" | "deleteItem" | "searchItems" | "listNamespaces" | "capabilities" | "listTools" => Err(NO_LISTING),
@@ -107,7 +108,7 @@ fn of_mcp_tool(name: &str) -> Result<Door, &'static str> {
         "write" | "write_file" | "edit" | "edit_file" | "apply_patch" | "create_directory" | "delete" | "move" | "move_file" => {
             Err(NO_LISTING)
         }
-        "checkpoint" | "history" | "list_allowed_directories" | "restore" => Err(NO_LISTING),
+        "checkpoint" | "history" | "list_allowed_directories" | "restore" | "undo" => Err(NO_LISTING),
         other => panic!("say here whether the tool `{other}` lists a directory"),
     }
 }
@@ -118,10 +119,12 @@ fn of_command(command: &str) -> Result<Door, &'static str> {
         "ls" => Ok(Door::Command),
         "run" => Ok(Door::Run),
         "mcp" | "serve" => Err("asked by itself, tool by tool and route by route"),
-        "tree" | "find" | "glob" | "grep" | "search" | "mirror" => Err(WALK),
+        "tree" | "find" | "glob" | "grep" | "search" | "import" | "export" | "mirror" => Err(WALK),
         "cat" | "head" | "stat" | "diff" | "write" | "append" | "edit" | "patch" | "rm" | "mkdir" | "mv" | "cp" | "tools" => {
             Err(NO_LISTING)
         }
+        "status" | "log" | "show" | "restore" | "undo" => Err(NO_LISTING),
+        "shell" => Err("runs the other commands"),
         "timeline" | "watch" | "doctor" | "completions" | "man" | "memory show" => Err(NO_LISTING),
         "checkpoint ls" | "checkpoint create" | "checkpoint show" | "checkpoint restore" | "checkpoint diff" | "checkpoint prune"
         | "checkpoint sweep" => Err(NO_LISTING),

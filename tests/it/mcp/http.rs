@@ -283,7 +283,7 @@ fn invalid_options_are_refused_with_a_suggestion() {
         (vec!["serve", "--listen", "localhost"], "such as `127.0.0.1:7777` or `localhost:7777`"),
         (vec!["serve", "--listen", "no-such-name.invalid:80"], "`no-such-name.invalid:80` is not an address to listen on"),
         (vec!["mcp", "--allow", "/memories"], "add `--tools reference`"),
-        (vec!["mcp", "--tools", "reference", "--allow", "memories"], "the path is not absolute; start it with `/`"),
+        (vec!["mcp", "--tools", "reference", "--allow", "memories"], "a path of the tree starts with `/`"),
         (vec!["mcp", "--tools", "reference", "--allow", "/nope"], "create it first (`treehold mkdir /nope`)"),
     ] {
         let said = home.command(&args).assert().code(2).get_output().stderr.clone();

@@ -96,6 +96,9 @@ pub(crate) fn commands(home: &Home, above: &[&str]) -> Vec<Vec<String>> {
     all
 }
 
+/// An editor that prints what it is given, and overwrites it.
+const EDITOR: &str = r#"sh -c 'cat "$1" 2>&1; echo overwritten > "$1"' editor"#;
+
 /// Returns the invocations by which a command accesses hidden and protected paths, one per line, or the reason why no rule applies to the
 /// command.
 fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
@@ -111,13 +114,24 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
         "search" => each(&shown, &|path| format!("search now {path}")),
         "diff" => each(&shown, &|path| format!("diff /open/a {path}")),
         "write" | "append" => each(&paths, &|path| format!("{command} {path} overwritten")),
-        "edit" => each(&paths, &|path| format!("edit {path} now edited --all")),
+        "edit" => Ok(paths.iter().flat_map(|path| [format!("edit {path} now edited --all"), format!("edit {path} --editor")]).collect()),
         "patch" => lines(&["patch change.patch"]),
         "rm" => each(&paths, &|path| format!("rm -r {path}")),
         "mkdir" => each(&paths, &|path| format!("mkdir {path}")),
         "mv" | "cp" => {
             Ok(paths.iter().flat_map(|path| [format!("{command} /open/a {path}"), format!("{command} {path} /open/taken")]).collect())
         }
+        "log" => each(&shown, &|path| format!("log {path}")),
+        "show" => Ok(["show", "show old", "show ~1 --stat", "--json show", "--json show old"]
+            .iter()
+            .map(|line| (*line).to_owned())
+            .chain(shown.iter().flat_map(|path| [format!("show {path}"), format!("show {path}@old"), format!("--json show {path}@latest")]))
+            .collect()),
+        "status" => lines(&["status", "--json status"]),
+        "restore" => each(&paths, &|path| format!("restore {path} --at old")),
+        "undo" => lines(&["undo", "undo 3", "undo --of-user"]),
+        "import" => each(&paths, &|path| format!("import repo {path} --force")),
+        "export" => each(&shown, &|path| format!("export {path} exported")),
         "timeline" => lines(&["timeline", "timeline --all-threads", "timeline /secret", "--json timeline"]),
         "mirror" => lines(&[
             "mirror / mirrored --once",
@@ -126,6 +140,8 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
             "mirror /past past --once",
         ]),
         "run" => lines(&["run calls.jsonl"]),
+        // The words of the shell are separated by tabs here.
+        "shell" => each(&shown, &|path| format!("shell -c cd\t{path};ls;cat\t{path};write\t/locked/l\tx;overlay\tdiff\t--git")),
         "checkpoint ls" => lines(&["checkpoint ls", "--json checkpoint ls"]),
         "checkpoint create" => lines(&["checkpoint create --label mine"]),
         "checkpoint show" => lines(&["checkpoint show", "checkpoint show old --calls", "--json checkpoint show"]),
@@ -133,6 +149,7 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
         "checkpoint diff" => lines(&[
             "checkpoint diff old",
             "checkpoint diff old --patch",
+            "checkpoint diff old --git",
             "checkpoint diff old --stat",
             "checkpoint diff --with other --patch",
             "--json checkpoint diff old --patch",
@@ -150,9 +167,13 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
             "thread merge default --into other --strategy theirs",
         ]),
         "thread rm" => lines(&["thread rm default", "thread rm other fine"]),
-        "overlay diff" => {
-            lines(&["overlay diff", "overlay diff --patch", "overlay diff /workspace/secret --patch", "--json overlay diff --patch"])
-        }
+        "overlay diff" => lines(&[
+            "overlay diff",
+            "overlay diff --patch",
+            "overlay diff --git",
+            "overlay diff /workspace/secret --patch",
+            "--json overlay diff --patch",
+        ]),
         "overlay apply" => {
             lines(&["overlay apply", "overlay apply --dry-run", "overlay apply /workspace/locked", "overlay apply --strategy ours"])
         }
@@ -203,7 +224,12 @@ fn no_command_shows_or_changes_what_a_rule_withholds() {
         let Ok(lines) = invocations(&command.join(" ")) else { continue };
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
-            let ran = home.command(&[&["--config", "ruled.toml"], &words[..]].concat()).output().unwrap();
+            let ran = home
+                .command(&[&["--config", "ruled.toml"], &words[..]].concat())
+                .env("TREEHOLD_EDITOR", EDITOR)
+                .env("TMPDIR", home.work())
+                .output()
+                .unwrap();
             let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
             assert!(!said.contains(SECRET), "{line}: {said}");
             assert!(said.contains(NAME) <= (line.contains(NAME) || line.starts_with("run")), "{line}: {said}");

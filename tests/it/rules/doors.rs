@@ -149,6 +149,13 @@ fn requests(id: &str) -> Result<Vec<(String, Value)>, &'static str> {
         "deleteThread" => plain(vec![Value::Null]),
         "makeCheckpoint" => plain(vec![json!({"label": "mine"})]),
         "restoreCheckpoint" => plain(vec![json!({})]),
+        "log" => Ok(paths.iter().map(|path| (format!("?path={path}"), Value::Null)).collect()),
+        "readPastFile" => of_paths("", Value::Null),
+        "restoreFiles" => {
+            let at = |at: &'static str| paths.iter().map(move |path| (String::new(), json!({"paths": [path], "at": at})));
+            Ok(["old", "latest"].into_iter().flat_map(at).collect())
+        }
+        "undo" => plain(vec![json!({}), json!({}), json!({}), json!({"of": "user"})]),
         "forkThread" => {
             plain(vec![json!({"thread": "made", "at": "old"}), json!({"thread": "made"}), json!({"thread": "copied", "history": true})])
         }
@@ -271,7 +278,7 @@ fn no_route_shows_or_changes_what_a_rule_or_token_withholds() {
                 let Ok(requests) = requests(operation["operationId"].as_str().unwrap()) else { continue };
                 for (rest, body) in requests {
                     for checkpoint in if pattern.contains("{checkpoint}") { &["old", "latest"][..] } else { &[""] } {
-                        let base = pattern.replace("{thread}", "default").replace("{checkpoint}", checkpoint);
+                        let base = pattern.replace("{thread}", "default").replace("{checkpoint}", checkpoint).replace("{moment}", "old");
                         let base = base.replace("/{*path}", "").replace("/{path}", "");
                         caller.ask(&world, &before, &method.to_uppercase(), &format!("{base}{rest}"), &body);
                         asked += 1;
@@ -361,6 +368,8 @@ fn no_route_grows_a_thread_beyond_its_quota() {
                 "forkThread" => ("", json!({"thread": "made", "at": "large"}).to_string()),
                 "mergeThread" => ("", json!({"source": "big", "strategy": "theirs"}).to_string()),
                 "callTool" | "callThreadTool" => ("", json!({"path": "/open/x", "content": large}).to_string()),
+                "restoreFiles" => ("", json!({"paths": ["/open"], "at": "large"}).to_string()),
+                "undo" => ("", "{}".to_owned()),
                 "makeCheckpoint" => ("", "{}".to_owned()),
                 "deleteFile" | "deleteThreadFile" | "deleteThread" | "pruneThread" => continue,
                 "putItem" | "deleteItem" | "searchItems" => continue,
@@ -374,7 +383,7 @@ fn no_route_grows_a_thread_beyond_its_quota() {
             let answer = send(&served, &token, &method.to_uppercase(), &at, &body);
             let (status, said) = (answer.status, answer.text());
             assert!(held(&world) <= BYTES_MAX, "{id}: {status} {said}");
-            let fits = matches!(id, "makeCheckpoint" | "copy" | "move");
+            let fits = matches!(id, "makeCheckpoint" | "copy" | "move" | "undo");
             assert!(fits || said.contains("quota_exceeded"), "{id}: {status} {said}");
         }
     }

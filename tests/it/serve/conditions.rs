@@ -103,6 +103,7 @@ fn target(id: &str) -> Target {
         "writeToolResult" => target("/v1/sessions/s/tool-results/a", Some("/v1/sessions/s/tool-results/new"), ("PUT", b"old"), b"new"),
         "changeSession" => target("/v1/sessions/s", None, ("PATCH", br#"{"title": "old"}"#), br#"{"title": "new"}"#),
         "putState" => target("/v1/state/ada/s/a", Some("/v1/state/ada/s/new"), ("PUT", JSON), b"2"),
+        "deleteState" => target("/v1/state/ada/s/a", Some("/v1/state/ada/s/none"), ("PUT", JSON), b""),
         other => panic!("say here what `{other}` changes"),
     }
 }
@@ -162,7 +163,7 @@ fn change_that_declares_a_condition_checks_it() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 13);
+    assert_eq!(checked, 14);
 }
 
 /// The names of conditions in the description are those that a client sends.

@@ -260,7 +260,7 @@ fn fork_appears_as_event_of_the_new_thread() {
     served.put("/v1/threads/t/fs/a", b"x");
     assert_eq!(served.post("/v1/threads/t/fork", &json!({"thread": "u"})).status, 201);
     let page = served.get("/v1/timeline?thread=u").json();
-    assert_eq!(page["events"].as_array().unwrap().iter().map(shown).collect::<Vec<_>>(), ["restore /"]);
+    assert_eq!(page["events"].as_array().unwrap().iter().map(shown).collect::<Vec<_>>(), ["fork /"]);
 }
 
 /// The source of changes for a cache of a remote tree (`CachedBackend::with_feed`).

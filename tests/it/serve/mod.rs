@@ -20,6 +20,8 @@ mod lost;
 #[cfg(all(feature = "cli", feature = "sqlite", target_os = "linux"))]
 mod memory;
 mod metrics;
+mod objects;
+mod past;
 mod paths;
 #[cfg(all(feature = "cli", unix))]
 pub(crate) mod process;

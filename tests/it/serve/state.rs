@@ -212,6 +212,87 @@ fn failed_condition_returns_the_present_version() {
     }
 }
 
+/// A removal under a condition is about one form of the key. One without removes both.
+#[test]
+fn removal_under_a_condition_removes_one_form_and_no_other_version() {
+    let served = Served::closed();
+    let ada = admin(&served);
+    let remove = |query: &str, tag: &str| ada.with("DELETE", &format!("/v1/state/ada/s/k{query}"), &[("if-match", tag)], b"");
+    let keys = || -> Vec<(Value, Value)> {
+        let keys = ada.get("/v1/state/ada/s")["keys"].as_array().unwrap().clone();
+        keys.into_iter().map(|key| (key["form"].clone(), key["version"].clone())).collect()
+    };
+    let (single, list) = (json!("single"), json!("list"));
+    ada.ok("PUT", "/v1/state/ada/s/k", json!(1));
+    for number in 0..2 {
+        ada.ok("PUT", "/v1/state/ada/s/k?form=list", json!([number]));
+    }
+    let both = vec![(single.clone(), json!(1)), (list.clone(), json!(2))];
+    for (query, tag, present) in [("", "\"2\"", "\"1\""), ("?form=single", "\"2\"", "\"1\""), ("?form=list", "\"1\"", "\"2\"")] {
+        for tags in [tag, "\"7\", \"8\"", "\"other\""] {
+            let refused = remove(query, tags);
+            assert_eq!((refused.status, refused.header("etag").as_deref()), (412, Some(present)), "{query} {tags}");
+            assert_eq!(refused.code(), "conflict", "{query} {tags}");
+        }
+        assert_eq!(keys(), both, "{query}");
+    }
+    assert_eq!(remove("", "\"1\"").status, 204);
+    assert_eq!(keys(), [both[1].clone()], "the list stays");
+    assert_eq!(remove("", "*").status, 412, "there is no single value");
+    ada.ok("PUT", "/v1/state/ada/s/k", json!(1));
+    assert_eq!(remove("?form=list", "\"1\", \"2\"").status, 204);
+    assert_eq!(keys(), [(single, json!(2))]);
+    ada.ok("PUT", "/v1/state/ada/s/k?form=list", json!([1]));
+    assert_eq!(ada.ok("DELETE", "/v1/state/ada/s/k?form=list", Value::Null).status, 204);
+    assert_eq!(keys().len(), 1);
+    ada.ok("PUT", "/v1/state/ada/s/k?form=list", json!([1]));
+    assert_eq!(ada.ok("DELETE", "/v1/state/ada/s/k", Value::Null).status, 204);
+    assert_eq!(ada.send("GET", "/v1/state/ada/s", &Value::Null).code(), "not_found");
+    for wrong in ["?form=other", "?fence=x", "?fence=-1", "?unknown=1"] {
+        assert_eq!(ada.send("DELETE", &format!("/v1/state/ada/s/k{wrong}"), &Value::Null).code(), "invalid_argument", "{wrong}");
+    }
+    for wrong in ["?form=list", "?fence=x", "?unknown=1"] {
+        assert_eq!(ada.send("DELETE", &format!("/v1/state/ada/s{wrong}"), &Value::Null).code(), "invalid_argument", "{wrong}");
+    }
+}
+
+/// Every change of a session's states takes the fencing token of a turn, and is refused once the turn is lost.
+#[test]
+fn every_change_of_states_is_refused_once_its_turn_is_lost() {
+    let served = Served::closed();
+    let ada = admin(&served);
+    let document = served.get("/openapi.json").json();
+    let mut checked = 0;
+    for route in routes(&served) {
+        // An interrupt changes no state, whoever holds the turn.
+        if !route.changes() || !route.pattern.starts_with("/v1/state/") || route.id == "interruptState" {
+            continue;
+        }
+        let parameters = document["paths"][&route.pattern][route.method.to_lowercase()]["parameters"].as_array().unwrap().clone();
+        assert!(parameters.iter().any(|parameter| parameter["name"] == "fence"), "{}", route.id);
+        fill(&ada, "ada", "s");
+        let before = ada.get("/v1/state/ada/s:export");
+        let body = body(&route.id, Some("ada"), "s");
+        let send = |fence: &Value| ada.send(&route.method, &format!("{}?fence={fence}", route.url("ada", "s", "k")), &body);
+        let lost = ada.turn("s");
+        ada.ok("POST", "/v1/turns:release", json!({"user": "ada", "session": "s", "token": lost["token"]}));
+        for _ in 0..2 {
+            let late = send(&lost["fence"]);
+            assert_eq!(late.status, 409, "{}", route.id);
+            let problem = late.json();
+            assert_eq!((&problem["code"], &problem["may_have_effect"]), (&json!("conflict"), &json!(false)), "{}", route.id);
+            assert_eq!(ada.get("/v1/state/ada/s:export"), before, "{}", route.id);
+        }
+        let turn = ada.turn("s");
+        assert_eq!(send(&lost["fence"]).status, 409, "{}: another turn holds the session", route.id);
+        assert!(send(&turn["fence"]).status < 300, "{}", route.id);
+        assert_ne!(ada.send("GET", "/v1/state/ada/s:export", &Value::Null).json(), before, "{}", route.id);
+        ada.ok("POST", "/v1/turns:release", json!({"user": "ada", "session": "s", "token": turn["token"]}));
+        checked += 1;
+    }
+    assert_eq!(checked, 3);
+}
+
 #[test]
 fn keys_sessions_and_users_are_listed_in_pages() {
     let served = Served::closed();

@@ -82,6 +82,86 @@ fn no_route_reaches_the_trace_of_another_user_or_tenant() {
     }
 }
 
+/// A machine that dialled is asked through its tunnel by whoever the other server is. Every route asks for a key of the machine.
+#[cfg(feature = "remote")]
+#[test]
+fn every_route_asks_for_a_key_through_a_tunnel() {
+    use treehold::remote::{Ask, Method, PeerClient, StreamNews, TunnelOptions, Tunnels};
+    use treehold::serve::Dial;
+    use treehold::{ErrorKind, RemoteOptions};
+
+    let tunnels = Tunnels::new(TunnelOptions::new());
+    let cloud = Served::with(|options| options.with_tokens(true).with_tunnels(tunnels.clone()));
+    let connect = cloud.token("acme", "ada", Rights::new(Access::Read).with_connect_as(Some("laptop".to_owned())));
+    let dial = Dial::new(cloud.base.clone(), RemoteOptions::new().with_token(connect.clone()));
+    let laptop = Served::with(|options| options.with_tokens(true).with_dials(vec![dial]));
+    crate::serve::within(|| tunnels.is_connected(Some("acme"), "laptop"));
+    let ada = admin(&laptop);
+    let caller = |tenant: &str, user: &str, access| Some(laptop.token(tenant, user, Rights::new(access)));
+    let of_cloud = Some(cloud.token("acme", "ada", Rights::new(Access::Admin)));
+    let client = |token: Option<&String>| {
+        let options = token.iter().fold(RemoteOptions::new(), |options, token| options.with_token(token.as_str()));
+        PeerClient::over(tunnels.transport(Some("acme"), "laptop"), "@laptop", options).unwrap()
+    };
+    let strangers = [
+        ("none", None, "requires a token"),
+        ("nonsense", Some("nonsense-nonsense".to_owned()), "rejects its token"),
+        ("a key of the other server", of_cloud, "rejects its token"),
+        ("the key to connect", Some(connect), "rejects its token"),
+        ("another user's", caller("acme", "bob", Access::Admin), "Cannot access other user's trace"),
+        ("another tenant's", caller("other", "ada", Access::Admin), "does not exist"),
+    ];
+    let (reader, writer) = (caller("acme", "ada", Access::Read), caller("acme", "ada", Access::Admin));
+    let ask = |route: &super::Route, base: &str, trace: &str| {
+        let ask =
+            Ask::new(Method::from_bytes(route.method.as_bytes()).unwrap(), route.url(base, trace)).with_key(format!("{}{base}", route.id));
+        let body = body(&route.id);
+        if body.is_null() { ask } else { ask.with_json(&body).unwrap() }
+    };
+    for (number, route) in routes(&laptop).iter().enumerate() {
+        for (at, base) in BASES.into_iter().enumerate() {
+            let trace = format!("t{number}-{at}");
+            ada.fill(&trace);
+            let (asked, before) = (ask(route, base, &trace), ada.whole(&trace));
+            for (who, token, says) in &strangers {
+                let answer = laptop.block_on(client(token.as_ref()).ask(&asked));
+                if !route.names_trace() && !says.contains("token") {
+                    answer.unwrap();
+                    continue;
+                }
+                let error = answer.unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound), "{} {who}: {error}", route.id);
+                assert!(error.message().contains(says), "{} {who}: {error}", route.id);
+                assert!(!format!("{error:?}").contains("secret"), "{} {who}: {error:?}", route.id);
+            }
+            let changes_own = ada.get(&format!("/api/traces/{trace}"));
+            assert_eq!(changes_own, before[0], "{}", route.id);
+            if route.id == "watchTrace" {
+                let mut news = client(reader.as_ref()).stream(&asked.path_and_query);
+                let first =
+                    laptop.block_on(async { [futures::StreamExt::next(&mut news).await, futures::StreamExt::next(&mut news).await] });
+                assert!(matches!(first, [Some(StreamNews::Live), Some(StreamNews::Event(_))]), "{first:?}");
+                continue;
+            }
+            let read = laptop.block_on(client(reader.as_ref()).ask(&asked));
+            match route.changes() {
+                true => assert_eq!(read.unwrap_err().kind(), ErrorKind::PermissionDenied, "{}", route.id),
+                false => assert_eq!(read.unwrap().status.as_u16(), 200, "{}", route.id),
+            }
+            let written = laptop.block_on(client(writer.as_ref()).ask(&asked));
+            match route.is_of_runs() {
+                true => assert_eq!(written.unwrap_err().kind(), ErrorKind::Unsupported, "{}", route.id),
+                false => assert_eq!(written.unwrap().status.as_u16(), route.status, "{}", route.id),
+            }
+        }
+    }
+    // What was dialled is not what dialled: the cloud's own routes know none of the machine's keys.
+    for token in [&reader, &writer] {
+        let own = PeerClient::new(&cloud.base, RemoteOptions::new().with_token(token.clone().unwrap())).unwrap();
+        assert_eq!(laptop.block_on(own.ask(&Ask::get("/api/traces"))).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
+}
+
 #[test]
 fn tokens_reach_what_their_rights_allow_on_every_route() {
     let served = Served::closed();

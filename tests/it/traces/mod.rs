@@ -5,7 +5,10 @@
 mod doors;
 mod hostile;
 mod keys;
+#[cfg(all(feature = "remote", feature = "sqlite"))]
+mod nat;
 mod queries;
+mod requirements;
 mod runs;
 mod sockets;
 #[cfg(feature = "remote")]
@@ -109,6 +112,7 @@ fn body(id: &str) -> Value {
         "addGoal" => json!({"description": "intruder", "parent_id": "1"}),
         "updateGoal" => json!({"status": "completed", "summary": "intruder"}),
         "appendTraceEvent" => json!({"event": "note", "text": "intruder"}),
+        "reflectTrace" => json!({"focus": "intruder", "after_sequence": 1, "wait_ms": 0}),
         "runTrace" => json!({"messages": [user("intruder")], "after_sequence": 1, "wait_ms": 0}),
         "deleteTrace" | "getGoals" | "getTrace" | "getTraceMessage" | "listTraceEvents" | "listTraceMessages" | "listTraces"
         | "stopTrace" | "watchTrace" => Value::Null,
@@ -144,7 +148,7 @@ impl Route {
 
     /// Returns whether the route needs a runner.
     fn is_of_runs(&self) -> bool {
-        matches!(self.id.as_str(), "runTrace" | "stopTrace")
+        matches!(self.id.as_str(), "reflectTrace" | "runTrace" | "stopTrace")
     }
 }
 

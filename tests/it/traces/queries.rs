@@ -53,6 +53,30 @@ fn messages_are_appended_and_queried_as_in_the_original_protocol() {
 }
 
 #[test]
+fn append_changes_its_trace_in_the_same_commit() {
+    let served = Served::closed();
+    let ada = admin(&served);
+    for (number, base) in BASES.into_iter().enumerate() {
+        let trace = format!("t{number}");
+        ada.create(&trace);
+        let at = format!("{base}/{trace}");
+        let append = |update: Value| ada.send("POST", &format!("{at}/messages"), &json!({"messages": [user("done")], "update": update}));
+        assert_eq!(append(json!({"status": "completed", "run_config": {"model": "m"}})).json()["head_sequence"], 1);
+        let found = ada.get(&at);
+        assert_eq!(
+            (&found["status"], &found["run_config"], &found["last_event_id"]),
+            (&json!("completed"), &json!({"model": "m"}), &json!(4))
+        );
+        let before = ada.whole(&trace);
+        for refused in [json!({"status": "done"}), json!({"head_sequence": 1}), json!({"unknown": 1}), json!([]), json!("completed")] {
+            assert_eq!(append(refused).code(), "invalid_argument");
+        }
+        assert_eq!(append(json!({"task": "x".repeat(1 << 20)})).code(), "too_large");
+        assert_eq!(ada.whole(&trace), before, "nothing was written");
+    }
+}
+
+#[test]
 fn contents_of_messages_keep_their_text() {
     let served = Served::closed();
     let ada = admin(&served);

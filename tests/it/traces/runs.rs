@@ -18,7 +18,8 @@ fn server_without_a_runner_says_so() {
     ada.fill("t");
     let before = ada.whole("t");
     for base in BASES {
-        for (action, body) in [("run", json!({"messages": [user("go on")], "wait_ms": 10})), ("stop", Value::Null)] {
+        let run = json!({"messages": [user("go on")], "wait_ms": 10});
+        for (action, body) in [("run", run), ("reflect", json!({"focus": "why"})), ("stop", Value::Null)] {
             let answer = ada.send("POST", &format!("{base}/t/{action}"), &body);
             assert_eq!(answer.status, 501);
             let problem = answer.json();
@@ -63,6 +64,44 @@ fn run_continues_a_trace_and_is_awaited() {
         let before = ada.whole(&trace);
         let (status, refused) = run(json!({"messages": [user("x")], "after_sequence": 99}));
         assert_eq!((status, &refused["code"]), (400, &json!("invalid_argument")));
+        assert_eq!(ada.whole(&trace), before);
+    }
+}
+
+#[test]
+fn reflection_is_a_run_beside_the_main_path() {
+    let runner = ScriptedRunner::new([Step::say("tea is ready")]).with_script("what was wrong?", [Step::SayPath, Step::say("too hot")]);
+    let served = with_runner(runner);
+    let ada = admin(&served);
+    for (number, base) in BASES.into_iter().enumerate() {
+        let trace = format!("t{number}");
+        ada.create(&trace);
+        let post = |action: &str, body: Value| {
+            let answer = ada.send("POST", &format!("{base}/{trace}/{action}"), &body);
+            (answer.status, answer.json())
+        };
+        post("run", json!({"messages": [user("make tea")], "wait_ms": 30_000}));
+        let before = ada.get(&format!("{base}/{trace}"));
+        let (status, ended) = post("reflect", json!({"focus": "what was wrong?", "wait_ms": 30_000}));
+        assert_eq!((status, ended), (200, json!({"trace_id": trace, "status": "completed", "summary": "too hot"})));
+        // The same as a run of that branch, and another kind of branch.
+        let (status, _) = post("run", json!({"branch_type": "evaluation", "messages": [user("good?")], "wait_ms": 30_000}));
+        assert_eq!(status, 200);
+        let after = ada.get(&format!("{base}/{trace}"));
+        for kept in ["status", "head_sequence", "completed_at"] {
+            assert_eq!(after[kept], before[kept], "{kept}");
+        }
+        assert_eq!(super::sequences(&ada.get(&format!("{base}/{trace}/messages?mode=main_path"))), [1, 2]);
+        let all = ada.get(&format!("{base}/{trace}/messages"));
+        let kinds: Vec<&Value> = all["messages"].as_array().unwrap()[2..].iter().map(|message| &message["branch_type"]).collect();
+        assert_eq!(kinds, ["reflection", "reflection", "reflection", "evaluation", "evaluation"]);
+        let before = ada.whole(&trace);
+        for (action, refused) in
+            [("reflect", json!({"after_sequence": 99})), ("run", json!({"branch_type": ""})), ("run", json!({"branch_type": 1}))]
+        {
+            let (status, refused) = post(action, refused);
+            assert_eq!((status, &refused["code"]), (400, &json!("invalid_argument")));
+        }
         assert_eq!(ada.whole(&trace), before);
     }
 }

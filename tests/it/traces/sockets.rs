@@ -214,6 +214,27 @@ fn sockets_say_goodbye_when_the_server_stops() {
     }
 }
 
+/// An idle connection is closed after a millisecond. A socket is no such connection, however long nothing happens in its trace.
+#[test]
+fn socket_outlives_the_time_limit_of_idle_connections() {
+    let writer = Served::closed();
+    let ada = admin(&writer);
+    ada.create("t");
+    let limits = ConnectionLimits::new().with_idle_timeout(Duration::from_millis(1));
+    let hurried = Served::on(writer.store.clone(), |options| options.with_tokens(true).with_connections(limits));
+    let mut socket = Socket::open(&Caller { served: &hurried, token: ada.token.clone() }, "/api/traces/t/watch?since_event_id=1", &[]);
+    for id in 2..5 {
+        // The server closes this connection because it is idle, so the socket was idle for at least as long.
+        let mut idle = std::net::TcpStream::connect(hurried.base.trim_start_matches("http://")).unwrap();
+        std::io::Write::write_all(&mut idle, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        std::io::Read::read_to_end(&mut idle, &mut answer).unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200"));
+        ada.say("t", &["one"]);
+        assert_eq!(socket.take(1), named(&[(id, "message_added")]));
+    }
+}
+
 #[test]
 fn sockets_are_limited_and_give_their_place_back() {
     let served = Served::with(|options| options.with_tokens(true).with_streams_max(2));

@@ -1,7 +1,7 @@
 //! The story of two machines, of which one accepts no connections, with real servers.
 
 #[path = "../../../examples/two_machines.rs"]
-mod two_machines;
+pub(super) mod two_machines;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use treehold::traces::{AgentCall, Gate, NewMessage, RunRequest, ScriptedRunner, 
 use two_machines::{Machine, runner, story, sub_trace};
 
 /// Longer than anything in a story takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-fn anywhere() -> std::net::SocketAddr {
+pub(super) fn anywhere() -> std::net::SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 

@@ -1,5 +1,7 @@
 //! A server that can be called, and a terminal that listens nowhere and dials it: two real processes.
 
+mod encrypted;
+
 use crate::serve::process::{Process, agent, ask, command, ended};
 use crate::serve::within;
 use serde_json::Value;

@@ -4,11 +4,13 @@
 //! Each part keeps its rows beneath a [`BundleOwner`](crate::BundleOwner) in any store. [`DistributedStore`] holds one of each.
 
 mod distributed;
+mod session;
 mod snapshots;
 mod tasks;
 mod tools;
 
 pub use distributed::{AgentBundle, AgentBundleBuilder, DistributedStore, FilesystemSpec};
+pub(crate) use session::remove_session;
 pub use snapshots::{SNAPSHOT_BYTES_MAX, SnapshotInfo, Snapshots};
 pub use tasks::{TASK_REFERENCES_MAX, TASKS_PAGE_MAX, TaskPage, TaskRecord, TaskReference, TaskRepository, TaskStatus, TaskUpdate};
 pub use tools::{AsyncToolRecord, AsyncToolRegistry, AsyncToolStatus, STALE_TOOLS_MAX};

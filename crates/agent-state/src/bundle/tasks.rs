@@ -393,8 +393,13 @@ impl TaskRepository {
 
     fn rows(&self, session: &str) -> Result<Namespace> {
         check_id("session", session)?;
-        self.owner.rows("tasks", [session])
+        tasks_of(&self.owner, session)
     }
+}
+
+/// Returns the namespace of a session's tasks.
+pub(super) fn tasks_of(owner: &BundleOwner, session: &str) -> Result<Namespace> {
+    owner.rows("tasks", [session])
 }
 
 impl fmt::Debug for TaskRepository {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::{row, stored};
+use treehold_core::ops::Version;
 use treehold_core::retry::Attempts;
 use treehold_core::scope::check_id;
 use treehold_store::{Batch, Condition, Item, Namespace, ScanOptions, Store};
@@ -86,7 +87,7 @@ impl AsyncToolRecord {
     }
 }
 
-/// The tool runs of an owner in a store. A record is kept for 7 days after its last change.
+/// The tool runs of an owner in a store. A record is kept for 7 days after its last change, and no longer than its session.
 ///
 /// A run ends once: a second result is ignored, and so is a time-out after a result. Clones share the records.
 #[derive(Clone)]
@@ -125,46 +126,51 @@ impl AsyncToolRegistry {
             check_text(what, text)?;
         }
         let record = AsyncToolRecord { updated_at: self.clock.now(), ..record.clone() };
-        let rows = self.rows()?;
-        let batch = self.keep(Batch::new().expect(&rows, &*record.id, Condition::Absent), &record)?;
-        match self.store.commit(batch).await {
-            Err(error) if error.kind() == ErrorKind::Conflict => {
-                let of_call = |found: &AsyncToolRecord| {
-                    (&found.session_id, &found.tool_name, &found.tool_call_id)
-                        == (&record.session_id, &record.tool_name, &record.tool_call_id)
-                };
-                match self.get(&record.id).await? {
-                    Some(found) if of_call(&found) => Ok(()),
-                    _ => {
-                        let message = format!("a tool run with the id `{}` exists; choose another id", record.id);
-                        Err(Error::new(ErrorKind::AlreadyExists, message).without_effect())
-                    }
-                }
+        let (sessions, rows) = (self.sessions()?, self.rows(&record.session_id)?);
+        let (mut attempts, mut known) = (Attempts::new(), Condition::Absent);
+        loop {
+            let batch = Batch::new().expect(&sessions, &*record.id, known).expect(&rows, &*record.id, Condition::Absent);
+            match self.store.commit(self.keep(batch, &record)?).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                done => return done.map(drop),
             }
-            done => done.map(drop),
+            let found = self.store.get(&sessions, &record.id).await?;
+            let of_call = |found: &AsyncToolRecord| {
+                (&found.session_id, &found.tool_name, &found.tool_call_id) == (&record.session_id, &record.tool_name, &record.tool_call_id)
+            };
+            match self.get(&record.id).await? {
+                Some(found) if of_call(&found) => return Ok(()),
+                Some(_) => {
+                    let message = format!("a tool run with the id `{}` exists; choose another id", record.id);
+                    return Err(Error::new(ErrorKind::AlreadyExists, message).without_effect());
+                }
+                // The session of an earlier run with this id was deleted.
+                None => known = found.map_or(Condition::Absent, |found| Condition::Version(found.version)),
+            }
+            attempts.lost().await?;
         }
     }
 
-    /// Returns a run, or `None`. Cost: one round trip.
+    /// Returns a run; `None` if it is unknown or its session was deleted. Cost: two round trips.
     ///
     /// # Errors
     /// [`Corrupt`](ErrorKind::Corrupt) if the record cannot be read. Otherwise as [`Store::get`].
     pub async fn get(&self, id: &str) -> Result<Option<AsyncToolRecord>> {
         check_name("id of the tool run", id)?;
-        self.store.get(&self.rows()?, id).await?.map(|found| record_of(&found)).transpose()
+        Ok(self.find(id).await?.map(|(record, _)| record))
     }
 
-    /// Records the result of a run. Returns false if the run had ended. Cost: two round trips.
+    /// Records the result of a run. Returns false if the run had ended. Cost: three round trips.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) for an unknown run, [`TooLarge`](ErrorKind::TooLarge) for a long text. Otherwise as
-    /// [`Store::commit`].
+    /// [`NotFound`](ErrorKind::NotFound) for an unknown run and one whose session was deleted, [`TooLarge`](ErrorKind::TooLarge) for a long
+    /// text. Otherwise as [`Store::commit`].
     pub async fn complete(&self, id: &str, result: &str) -> Result<bool> {
         check_text("result", result)?;
         self.end(id, AsyncToolStatus::Completed, result, "").await
     }
 
-    /// Records that a run failed. Returns false if the run had ended. Cost: two round trips.
+    /// Records that a run failed. Returns false if the run had ended. Cost: three round trips.
     ///
     /// # Errors
     /// As [`AsyncToolRegistry::complete`].
@@ -173,7 +179,7 @@ impl AsyncToolRegistry {
         self.end(id, AsyncToolStatus::Failed, "", error).await
     }
 
-    /// Gives up a run. Returns false if the run had ended. Cost: two round trips.
+    /// Gives up a run. Returns false if the run had ended. Cost: three round trips.
     ///
     /// # Errors
     /// As [`AsyncToolRegistry::complete`].
@@ -190,7 +196,7 @@ impl AsyncToolRegistry {
     pub async fn find_stale(&self, session: &str, age: Duration, limit: usize) -> Result<Vec<AsyncToolRecord>> {
         check_limit(limit, STALE_TOOLS_MAX)?;
         let running = self.running(session)?;
-        let (rows, before) = (self.rows()?, self.clock.now().checked_sub(age).unwrap_or(Timestamp::MIN));
+        let (rows, before) = (self.rows(session)?, self.clock.now().checked_sub(age).unwrap_or(Timestamp::MIN));
         let (mut options, mut stale) = (ScanOptions::new(), Vec::new());
         loop {
             let scan = self.store.scan(&running, options.clone()).await?;
@@ -210,13 +216,11 @@ impl AsyncToolRegistry {
 
     async fn end(&self, id: &str, status: AsyncToolStatus, result: &str, error: &str) -> Result<bool> {
         check_name("id of the tool run", id)?;
-        let rows = self.rows()?;
         let mut attempts = Attempts::new();
         loop {
-            let Some(found) = self.store.get(&rows, id).await? else {
+            let Some((record, version)) = self.find(id).await? else {
                 return Err(Error::new(ErrorKind::NotFound, format!("there is no tool run `{id}`; register it first")));
             };
-            let record = record_of(&found)?;
             let is_open = match record.status {
                 AsyncToolStatus::Running => true,
                 AsyncToolStatus::Timeout => status != AsyncToolStatus::Timeout,
@@ -226,7 +230,8 @@ impl AsyncToolRegistry {
                 return Ok(false);
             }
             let record = AsyncToolRecord { updated_at: self.clock.now(), ..record.with_status(status, result, error) };
-            let batch = self.keep(Batch::new().expect(&rows, id, Condition::Version(found.version)), &record)?;
+            let rows = self.rows(&record.session_id)?;
+            let batch = self.keep(Batch::new().expect(&rows, id, Condition::Version(version)), &record)?;
             match self.store.commit(batch).await {
                 Err(error) if error.kind() == ErrorKind::Conflict => attempts.lost().await?,
                 done => return done.map(|_| true),
@@ -234,25 +239,54 @@ impl AsyncToolRegistry {
         }
     }
 
+    /// Finds a record, and its version.
+    async fn find(&self, id: &str) -> Result<Option<(AsyncToolRecord, Version)>> {
+        let Some(found) = self.store.get(&self.sessions()?, id).await? else { return Ok(None) };
+        let session: String = stored("session of a tool run", &found.value)?;
+        let Some(found) = self.store.get(&self.rows(&session)?, id).await? else { return Ok(None) };
+        Ok(Some((record_of(&found)?, found.version)))
+    }
+
     /// Adds the rows of a record to a batch.
     fn keep(&self, batch: Batch, record: &AsyncToolRecord) -> Result<Batch> {
-        let (rows, running) = (self.rows()?, self.running(&record.session_id)?);
+        let (rows, running) = (self.rows(&record.session_id)?, self.running(&record.session_id)?);
         let batch = batch.put_for(&rows, &*record.id, row(record), RETENTION);
+        let batch = batch.put_for(&self.sessions()?, &*record.id, row(&record.session_id), RETENTION);
         Ok(match record.status {
             AsyncToolStatus::Running => batch.put_for(&running, &*record.id, "", RETENTION),
             _ => batch.delete(&running, &*record.id),
         })
     }
 
-    fn rows(&self) -> Result<Namespace> {
-        self.owner.rows("tools", [])
+    /// The session of each run. A run whose record is gone does not exist.
+    fn sessions(&self) -> Result<Namespace> {
+        self.owner.rows("tools-by-id", [])
+    }
+
+    /// The records of a session's runs.
+    fn rows(&self, session: &str) -> Result<Namespace> {
+        check_id("session", session)?;
+        records_of(&self.owner, session)
     }
 
     /// The runs of a session that have not ended.
     fn running(&self, session: &str) -> Result<Namespace> {
         check_id("session", session)?;
-        self.owner.rows("tools-running", [session])
+        running_of(&self.owner, session)
     }
+}
+
+fn records_of(owner: &BundleOwner, session: &str) -> Result<Namespace> {
+    owner.rows("tools", [session])
+}
+
+fn running_of(owner: &BundleOwner, session: &str) -> Result<Namespace> {
+    owner.rows("tools-running", [session])
+}
+
+/// Returns the namespaces of a session's runs. The row that names the session of a run is not among them; it expires by itself.
+pub(super) fn namespaces_of(owner: &BundleOwner, session: &str) -> Result<[Namespace; 2]> {
+    Ok([records_of(owner, session)?, running_of(owner, session)?])
 }
 
 impl fmt::Debug for AsyncToolRegistry {

@@ -1,11 +1,12 @@
 //! Inboxes, wake-ups and session events: the keys and payloads that all clients of the bus agree on.
 
-use super::{BusEntry, EntryId, Kind, MessageBus, Subscription};
+use super::{BusEntry, EntryId, Kind, MessageBus, Subscription, rows_of};
+use crate::owner::BundleOwner;
 use serde::{Deserialize, Serialize};
 use treehold_core::error::Result;
 use treehold_core::json::Json;
 use treehold_core::scope::check_id;
-use treehold_store::Batch;
+use treehold_store::{Batch, Namespace};
 
 /// About how many events of a session are kept for readers that come late.
 pub const SESSION_EVENTS_MAX: usize = 1_000;
@@ -21,6 +22,12 @@ pub fn inbox_key(session: &str) -> String {
 /// Returns the key of the log with the events of a session.
 pub fn session_events_key(session: &str) -> String {
     format!("agentscope:session:events:{session}")
+}
+
+/// Returns the namespaces of a session's inbox and events.
+pub(crate) fn namespaces_of(owner: &BundleOwner, session: &str) -> Result<[Namespace; 2]> {
+    let inbox = rows_of(owner, Kind::Queue, &inbox_key(session))?;
+    Ok([inbox, rows_of(owner, Kind::Log, &session_events_key(session))?])
 }
 
 /// A request to run a session that has something to do.

@@ -14,6 +14,7 @@ mod domain;
 mod subscription;
 mod trim;
 
+pub(crate) use domain::namespaces_of;
 pub use domain::{SESSION_EVENTS_MAX, Wakeup, inbox_key, session_events_key};
 pub use subscription::Subscription;
 
@@ -349,12 +350,16 @@ impl MessageBus {
 
     fn rows(&self, kind: Kind, key: &str) -> Result<Namespace> {
         check_name("key of the bus", key)?;
-        let part = match kind {
-            Kind::Queue => "queues",
-            Kind::Log => "logs",
-        };
-        self.owner.rows(part, [key])
+        rows_of(&self.owner, kind, key)
     }
+}
+
+fn rows_of(owner: &BundleOwner, kind: Kind, key: &str) -> Result<Namespace> {
+    let part = match kind {
+        Kind::Queue => "queues",
+        Kind::Log => "logs",
+    };
+    owner.rows(part, [key])
 }
 
 impl fmt::Debug for MessageBus {

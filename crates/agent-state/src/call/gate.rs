@@ -1,7 +1,7 @@
 //! The turn gate: one call at a time for each session, in the order of arrival, in all processes together.
 
 use super::interrupt::Interrupt;
-use super::lease::{HOLDER, LeaseQueue, Party};
+use super::lease::{HOLDER, LeaseQueue, Party, number_of};
 use super::line::{Line, Message, Waiter};
 use crate::contract::Fence;
 use crate::slot::StateSlot;
@@ -440,7 +440,7 @@ impl Turn {
         handle: LineHandle,
         signals: watch::Receiver<Signals>,
     ) -> Self {
-        let arrival = ticket.and_then(|ticket| ticket.parse().ok()).unwrap_or(u64::MAX).min(version.number());
+        let arrival = ticket.map_or(version.number(), number_of).min(version.number());
         Self { key, version, arrival, queue, handle, signals, is_released: false }
     }
 
@@ -455,7 +455,8 @@ impl Turn {
     }
 
     /// Returns the place in the order of arrival, which is the order of the turns of a session. It grows with each arrival, in all processes
-    /// together, and is at most the [token](Turn::token).
+    /// together, and is at most the [token](Turn::token). A caller whose process was stalled for longer than a lease while it waited arrives
+    /// anew if a later one may have had its turn meanwhile.
     pub fn arrival(&self) -> u64 {
         self.arrival
     }

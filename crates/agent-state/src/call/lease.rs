@@ -14,7 +14,6 @@
 //! appears behind all others, so a waiter that saw its own as the first one is still first when it commits.
 
 use super::interrupt::Interrupt;
-use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -76,6 +75,18 @@ pub(super) struct Ticket {
 pub(super) struct Holder {
     pub(super) version: Version,
     pub(super) party: Party,
+    /// The number of its ticket, or its version if it had none. Turns have them in growing order.
+    arrival: u64,
+}
+
+/// The stored holder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct HolderRow {
+    #[serde(flatten)]
+    party: Party,
+    /// The number of its ticket, if it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    arrival: Option<u64>,
 }
 
 /// The rows of a lease at one moment.
@@ -141,7 +152,11 @@ impl LeaseQueue {
         for entry in page.entries {
             let ScanEntry::Item(item) = entry else { continue };
             match item.key.as_str() {
-                HOLDER => seen.holder = Some(Holder { version: item.version, party: party(&item)? }),
+                HOLDER => {
+                    let HolderRow { party, arrival } = stored("holder of a turn", &item.value)?;
+                    let arrival = arrival.unwrap_or(item.version.number());
+                    seen.holder = Some(Holder { version: item.version, party, arrival });
+                }
                 LEASE => seen.leased_until = Some(item.expires_at.unwrap_or(Timestamp::MAX)),
                 INTERRUPT => seen.interrupt = Some(stored("interrupt of a turn", &item.value)?),
                 _ if seen.first.is_none() => {
@@ -183,8 +198,8 @@ impl LeaseQueue {
             Some(version) => batch.expect(space, HOLDER, Condition::Version(version)),
             None => batch.expect(space, LEASE, Condition::Absent),
         };
-        let value = Bytes::from(row(party));
-        batch = batch.put_for(space, HOLDER, value.clone(), self.held_time()).put_for(space, LEASE, value, self.time);
+        let holder = HolderRow { party: party.clone(), arrival: ticket.map(number_of) };
+        batch = batch.put_for(space, HOLDER, row(&holder), self.held_time()).put_for(space, LEASE, row(party), self.time);
         batch = batch.delete(space, INTERRUPT);
         if let Some(ticket) = ticket {
             batch = batch.delete(space, ticket);
@@ -217,25 +232,59 @@ impl LeaseQueue {
         Ok(if revive.is_some() { Renewed::Held } else { Renewed::Lost })
     }
 
-    /// Gives tickets their full time again. Tickets that expired get their place back.
-    pub(super) async fn renew_tickets(&self, tickets: &[(&str, &Party)]) -> Result<()> {
-        let space = &self.namespace;
+    /// Gives the tickets of one process, in order, their full time again.
+    ///
+    /// A ticket that expired gets its place back if nobody behind it can have had a turn meanwhile: the present holder arrived before it.
+    /// Otherwise it, and all after it, get new places at the end, so that turns stay in the order of their numbers and the process keeps
+    /// its own order. Returns the keys of the new tickets, which replace the last ones of `tickets`.
+    pub(super) async fn renew_tickets(&self, tickets: &[(&str, &Party)]) -> Result<Vec<String>> {
+        let mut replaced = Vec::new();
         for tickets in tickets.chunks(TICKETS_AT_ONCE) {
-            let all = tickets
-                .iter()
-                .fold(Batch::new(), |batch, (key, _)| batch.expect(space, *key, Condition::Exists).touch(space, *key, Some(self.time)));
-            if unless_refused(self.store.commit(all).await)?.is_some() {
-                continue;
+            if replaced.is_empty() {
+                let live = tickets.iter().fold(Batch::new(), |batch, (key, _)| self.keep_ticket(batch, key));
+                if unless_refused(self.store.commit(live).await)?.is_some() {
+                    continue;
+                }
             }
-            let keys: Vec<&str> = tickets.iter().map(|(key, _)| *key).collect();
-            let rows = self.store.get_many(space, &keys, false).await?;
-            let batch = tickets.iter().zip(rows).fold(Batch::new(), |batch, ((key, party), found)| match found {
-                Some(_) => batch.touch(space, *key, Some(self.time)),
+            let mut attempts = Attempts::new();
+            loop {
+                let (batch, count) = self.renewal(tickets, !replaced.is_empty()).await?;
+                if let Some(versions) = unless_refused(self.store.commit(batch).await)? {
+                    replaced.extend(versions[versions.len() - count..].iter().copied().map(log_key));
+                    break;
+                }
+                attempts.lost().await?;
+            }
+        }
+        Ok(replaced)
+    }
+
+    /// Returns the commit that renews tickets of which some may have expired, and how many new tickets it ends with.
+    async fn renewal(&self, tickets: &[(&str, &Party)], must_replace: bool) -> Result<(Batch, usize)> {
+        let space = &self.namespace;
+        let seen = self.look().await?;
+        let keys: Vec<&str> = tickets.iter().map(|(key, _)| *key).collect();
+        let rows = self.store.get_many(space, &keys, false).await?;
+        let lapsed = if must_replace { Some(0) } else { rows.iter().position(Option::is_none) };
+        let ahead = seen.holder.filter(|holder| !must_replace && lapsed.is_some_and(|at| holder.arrival < number_of(keys[at])));
+        if let Some(holder) = ahead {
+            let batch = Batch::new().expect(space, HOLDER, Condition::Version(holder.version));
+            let batch = tickets.iter().zip(&rows).fold(batch, |batch, ((key, party), found)| match found {
+                Some(_) => self.keep_ticket(batch, key),
                 None => batch.put_for(space, *key, row(party), self.time),
             });
-            self.store.commit(batch).await?;
+            return Ok((batch, 0));
         }
-        Ok(())
+        let (kept, lost) = tickets.split_at(lapsed.unwrap_or(tickets.len()));
+        let batch = kept.iter().fold(Batch::new(), |batch, (key, _)| self.keep_ticket(batch, key));
+        let batch = lost.iter().fold(batch, |batch, (key, _)| batch.delete(space, *key));
+        let batch = lost.iter().fold(batch, |batch, (_, party)| batch.append(space, row(party), Some(self.time)));
+        Ok((batch, lost.len()))
+    }
+
+    /// Gives a ticket that exists its full time.
+    fn keep_ticket(&self, batch: Batch, key: &str) -> Batch {
+        batch.expect(&self.namespace, key, Condition::Exists).touch(&self.namespace, key, Some(self.time))
     }
 
     /// Removes tickets.
@@ -304,7 +353,12 @@ fn unless_refused(committed: Result<Vec<Version>>) -> Result<Option<Vec<Version>
 }
 
 fn party(item: &Item) -> Result<Party> {
-    stored("holder or ticket of a turn", &item.value)
+    stored("ticket of a turn", &item.value)
+}
+
+/// Returns the number of a ticket. Its key is that number in digits.
+pub(super) fn number_of(ticket: &str) -> u64 {
+    ticket.parse().unwrap_or(u64::MAX)
 }
 
 fn uncounted() -> Error {

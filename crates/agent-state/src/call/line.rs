@@ -367,7 +367,15 @@ impl Line {
         let tickets = self.waiting.iter().filter_map(|waiter| Some((waiter.ticket.as_deref()?, &waiter.party)));
         let tickets: Vec<(&str, &Party)> = tickets.collect();
         if !tickets.is_empty() {
-            self.queue.renew_tickets(&tickets).await?;
+            let count = tickets.len();
+            let renewed = self.queue.renew_tickets(&tickets).await;
+            if renewed.is_err() {
+                // It may have written tickets whose keys are unknown.
+                self.unknown_until = Some(Instant::now() + self.gate.options.lease);
+            }
+            let renewed = renewed?;
+            let ticketed = self.waiting.iter_mut().filter(|waiter| waiter.ticket.is_some()).skip(count - renewed.len());
+            ticketed.zip(renewed).for_each(|(waiter, ticket)| waiter.ticket = Some(ticket));
         }
         self.next_renewal = Instant::now() + self.gate.options.lease / 3;
         self.is_stale = true;

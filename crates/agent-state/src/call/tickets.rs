@@ -249,8 +249,8 @@ impl Asking {
         if let Some(key) = &self.ticket
             && self.queue.ticket_party(key).await?.is_some_and(|party| party.id == self.party.id)
         {
-            self.queue.renew_tickets(&[(key, &self.party)]).await?;
-            return Ok(key.clone());
+            let replaced = self.queue.renew_tickets(&[(key, &self.party)]).await?.pop();
+            return Ok(replaced.unwrap_or_else(|| key.clone()));
         }
         let ticket = self.queue.enqueue(&[&self.party]).await?.pop();
         ticket.ok_or_else(|| Error::new(ErrorKind::Internal, "the store returned no version for an append"))

@@ -265,11 +265,13 @@ impl Copy<'_> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let Some((content, _)) = read(self.from, slot, key).await? else { return Ok(()) };
-            let (there, version) = match read(self.to, slot, key).await? {
-                Some((there, version)) => (Some(there), version),
-                None => (None, None),
+            let Some(content) = read(self.from, slot, key).await?.0 else { return Ok(()) };
+            // The version is read before the list: one that is saved between the reads is not replaced unseen.
+            let list_version = match key {
+                StateKey::List(name) => self.to.list_version(slot, name).await?,
+                StateKey::Single(_) => None,
             };
+            let (there, version) = read(self.to, slot, key).await?;
             if there.as_ref().is_some_and(|there| same(there, &content)) {
                 self.report.unchanged += 1;
                 return Ok(());
@@ -278,7 +280,7 @@ impl Copy<'_> {
                 self.check_replacement(there, &content)?;
             }
             if !self.options.dry_run {
-                match self.write(slot, key, &content, there.is_some(), version).await {
+                match self.write(slot, key, &content, version.or(list_version)).await {
                     Err(error) if error.kind() == ErrorKind::Conflict && attempts < ATTEMPTS_MAX => continue,
                     written => written?,
                 }
@@ -309,36 +311,46 @@ impl Copy<'_> {
         }
     }
 
-    async fn write(&self, slot: &StateSlot, key: &StateKey, content: &Content, exists: bool, version: Option<StateVersion>) -> Result<()> {
+    async fn write(&self, slot: &StateSlot, key: &StateKey, content: &Content, version: Option<StateVersion>) -> Result<()> {
         let (StateKey::Single(name) | StateKey::List(name)) = key;
-        let expected = match (self.to.capabilities().versions, exists, version) {
-            (true, false, _) => Expected::Absent,
-            (true, true, Some(version)) => Expected::Version(version),
-            _ => Expected::Any,
+        let capabilities = self.to.capabilities();
+        let is_versioned = match key {
+            StateKey::Single(_) => capabilities.versions,
+            StateKey::List(_) => capabilities.list_versions,
         };
+        let expected = match version {
+            _ if !is_versioned => Expected::Any,
+            Some(version) => Expected::Version(version),
+            None => Expected::Absent,
+        };
+        let options = SaveOptions::new().with_expected(expected);
         match content {
-            Content::Single(value) => self.to.save(slot, name, value, SaveOptions::new().with_expected(expected)).await.map(drop),
-            // Lists have no versions that could be read.
-            Content::List(values) => self.to.save_list(slot, name, values, SaveOptions::new()).await.map(drop),
+            Content::Single(value) => self.to.save(slot, name, value, options).await.map(drop),
+            Content::List(values) => self.to.save_list(slot, name, values, options).await.map(drop),
         }
     }
 
     /// Reads a written value back. Another writer may have replaced it already, but never by an earlier state.
     async fn verify(&self, slot: &StateSlot, key: &StateKey, content: &Content) -> Result<()> {
         match read(self.to, slot, key).await? {
-            Some((there, _)) if same(&there, content) || begins(content, &there) => Ok(()),
+            (Some(there), _) if same(&there, content) || begins(content, &there) => Ok(()),
             _ => Err(Error::new(ErrorKind::Corrupt, "the target returns another value than the one that was written; check the target")),
         }
     }
 }
 
-async fn read(states: &dyn AgentStateStore, slot: &StateSlot, key: &StateKey) -> Result<Option<(Content, Option<StateVersion>)>> {
+/// Reads a value; a single one with its version.
+async fn read(states: &dyn AgentStateStore, slot: &StateSlot, key: &StateKey) -> Result<(Option<Content>, Option<StateVersion>)> {
     match key {
-        StateKey::Single(key) => Ok(states.get(slot, key).await?.map(|found| (Content::Single(found.value), found.version))),
+        StateKey::Single(key) => {
+            let found = states.get(slot, key).await?;
+            let version = found.as_ref().and_then(|found| found.version);
+            Ok((found.map(|found| Content::Single(found.value)), version))
+        }
         StateKey::List(key) => {
             let values = states.get_list(slot, key).await?;
             // An empty list and none are the same to their readers.
-            Ok((!values.is_empty()).then_some((Content::List(values), None)))
+            Ok(((!values.is_empty()).then_some(Content::List(values)), None))
         }
     }
 }

@@ -20,11 +20,14 @@
 use super::VALUE_BYTES_MAX;
 use super::list_hash::list_hash;
 use super::shared::{
-    KEYS_MAX, Smallest, check_bytes, check_key, check_options, check_slot, check_user, is_blank, mixed_up, name_of, parse_stored, user_of,
+    KEYS_MAX, Smallest, check_bytes, check_fence, check_key, check_slot, check_user, is_blank, mixed_up, name_of, parse_stored, user_of,
     user_page,
 };
 use super::text::{compact, pretty};
-use crate::contract::{AgentStateStore, SaveOptions, SessionIdPage, StateCapabilities, StateKey, StateVersion, UserPage, VersionedState};
+use crate::contract::{
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, SaveOptions, SessionIdPage, StateCapabilities, StateForm, StateKey, StateVersion,
+    UserPage, VersionedState,
+};
 use crate::slot::StateSlot;
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -196,7 +199,7 @@ impl AgentStateStore for JsonFileStates {
     }
 
     async fn save(&self, slot: &StateSlot, key: &str, value: &Json, options: SaveOptions) -> Result<Option<StateVersion>> {
-        check_options(&options)?;
+        check_fence(options.fence.as_ref())?;
         let name = file_name(key, SINGLE)?;
         check_bytes(value.as_str().len(), self.options.value_bytes_max)?;
         let text = pretty(value);
@@ -205,7 +208,7 @@ impl AgentStateStore for JsonFileStates {
     }
 
     async fn save_list(&self, slot: &StateSlot, key: &str, values: &[Json], options: SaveOptions) -> Result<Option<StateVersion>> {
-        check_options(&options)?;
+        check_fence(options.fence.as_ref())?;
         let (list, hash) = (file_name(key, LIST)?, file_name(key, HASH)?);
         check_bytes(values.iter().map(|value| value.as_str().len() + 1).sum(), self.options.value_bytes_max)?;
         let lines: Vec<String> = values.iter().map(compact).collect();
@@ -241,6 +244,10 @@ impl AgentStateStore for JsonFileStates {
         Ok(None)
     }
 
+    async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        self.version(slot, key).await
+    }
+
     async fn exists(&self, slot: &StateSlot) -> Result<bool> {
         self.on_session(slot, |session| session.has_state()).await
     }
@@ -249,12 +256,19 @@ impl AgentStateStore for JsonFileStates {
         self.on_session(slot, Session::keys).await
     }
 
-    async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
+    async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()> {
+        check_fence(options.fence.as_ref())?;
         self.on_session(slot, Session::remove).await
     }
 
-    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()> {
-        let names = vec![file_name(key, SINGLE)?, file_name(key, LIST)?, file_name(key, HASH)?];
+    async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()> {
+        check_fence(options.fence.as_ref())?;
+        let suffixes: &[&str] = match options.only_form() {
+            None => &[SINGLE, LIST, HASH],
+            Some(StateForm::Single) => &[SINGLE],
+            Some(StateForm::List) => &[LIST, HASH],
+        };
+        let names = suffixes.iter().map(|suffix| file_name(key, suffix)).collect::<Result<Vec<_>>>()?;
         self.on_session(slot, move |session| session.unlink(&names)).await
     }
 

@@ -21,8 +21,8 @@
 //! | MySQL | users with `:`; keys that end with `:_hash`; ids that differ from a stored one only in case, accents or trailing spaces |
 //! | Redis | users with `/`; keys with `:`; the keys `list`, `ver`, `_keys` and `_hash` |
 //!
-//! No layout can check a [fence](crate::SaveOptions::fence). Lists have no versions: [`Any`](crate::Expected::Any) is all that
-//! [`save_list`](crate::AgentStateStore::save_list) accepts where single values have versions.
+//! No layout can check a [fence](crate::Fence). Lists have no versions: [`Any`](crate::Expected::Any) is all that saves and deletions of
+//! lists accept where single values have versions.
 
 mod copy;
 #[cfg(all(feature = "filesystem", unix))]

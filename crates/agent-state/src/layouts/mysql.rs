@@ -17,13 +17,13 @@
 use super::VALUE_BYTES_MAX;
 use super::list_hash::list_hash;
 use super::shared::{
-    KEYS_MAX, Smallest, UNCOUNTED, check_bytes, check_key, check_list_options, check_options, check_slot, check_user, mixed_up, name_of,
+    KEYS_MAX, Smallest, UNCOUNTED, check_bytes, check_fence, check_key, check_list_expected, check_slot, check_user, mixed_up, name_of,
     page_limit, parse_stored, uncounted, user_of, user_page,
 };
 use super::text::compact;
 use crate::contract::{
-    AgentStateStore, Expected, SaveOptions, SessionIdPage, StateCapabilities, StateConflict, StateKey, StateVersion, UserPage,
-    VersionedState,
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, Expected, SaveOptions, SessionIdPage, StateCapabilities, StateConflict,
+    StateForm, StateKey, StateVersion, UserPage, VersionedState,
 };
 use crate::slot::StateSlot;
 use async_trait::async_trait;
@@ -313,7 +313,7 @@ impl MysqlStates {
         if locked.is_list() {
             return Err(Fault::Refused(other_form(&names.key, "a list")));
         }
-        let current = locked.first.map(|version| u64::try_from(version).ok().and_then(StateVersion::new).unwrap_or_else(uncounted));
+        let current = locked.version();
         if !expected.admits(current) {
             return Err(Fault::Refused(StateConflict::new(slot, &names.key, expected, current).into_error()));
         }
@@ -399,6 +399,38 @@ impl MysqlStates {
         Ok(())
     }
 
+    /// Deletes one form of a key in one transaction.
+    async fn try_delete(&self, slot: &StateSlot, names: &Names, form: StateForm, expected: Expected) -> Result<(), Fault> {
+        let mut conn = self.pool.get_conn().await?;
+        let mut transaction = conn.start_transaction(read_committed()).await?;
+        let done = self.delete_within(&mut transaction, slot, names, form, expected).await;
+        ended(transaction, done).await
+    }
+
+    async fn delete_within(
+        &self,
+        transaction: &mut Transaction<'_>,
+        slot: &StateSlot,
+        names: &Names,
+        form: StateForm,
+        expected: Expected,
+    ) -> Result<(), Fault> {
+        let locked = self.lock(transaction, names).await?;
+        let current = locked.version();
+        if form == StateForm::Single && !expected.admits(current) {
+            return Err(Fault::Refused(StateConflict::new(slot, &names.key, expected, current).into_error()));
+        }
+        let is_there = match form {
+            StateForm::Single => current.is_some(),
+            StateForm::List => locked.is_list(),
+        };
+        if is_there {
+            let delete = format!("DELETE FROM {} WHERE session_id = ? AND state_key IN (?, ?)", self.quoted);
+            transaction.exec_drop(delete, (names.slot.as_str(), names.key.as_str(), names.hash.as_str())).await?;
+        }
+        Ok(())
+    }
+
     /// Runs one statement that deletes.
     async fn delete_rows(&self, condition: &str, values: Params) -> Result<()> {
         let delete = format!("DELETE FROM {} WHERE {condition}", self.quoted);
@@ -462,6 +494,12 @@ impl Locked {
     fn is_list(&self) -> bool {
         self.has_hash || self.has_second
     }
+
+    /// Returns the version of the single value; `None` if there is none.
+    fn version(&self) -> Option<StateVersion> {
+        let stored = self.first.filter(|_| !self.is_list())?;
+        Some(u64::try_from(stored).ok().and_then(StateVersion::new).unwrap_or_else(uncounted))
+    }
 }
 
 /// Why a transaction ended.
@@ -507,7 +545,7 @@ impl AgentStateStore for MysqlStates {
     }
 
     async fn save(&self, slot: &StateSlot, key: &str, value: &Json, options: SaveOptions) -> Result<Option<StateVersion>> {
-        check_options(&options)?;
+        check_fence(options.fence.as_ref())?;
         let names = names(slot, key)?;
         let text = compact(value);
         check_bytes(text.len(), self.value_bytes_max)?;
@@ -521,7 +559,8 @@ impl AgentStateStore for MysqlStates {
     }
 
     async fn save_list(&self, slot: &StateSlot, key: &str, values: &[Json], options: SaveOptions) -> Result<Option<StateVersion>> {
-        check_list_options(&options)?;
+        check_fence(options.fence.as_ref())?;
+        check_list_expected(options.expected)?;
         let names = names(slot, key)?;
         let items: Vec<String> = values.iter().map(compact).collect();
         check_bytes(items.iter().map(String::len).sum(), self.value_bytes_max)?;
@@ -561,6 +600,10 @@ impl AgentStateStore for MysqlStates {
         versions.first().map(|&version| stored_version(slot, key, version)).transpose()
     }
 
+    async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        names(slot, key).map(|_| None)
+    }
+
     async fn exists(&self, slot: &StateSlot) -> Result<bool> {
         let statement = format!("SELECT 1 FROM {{t}} a WHERE {THIS_SESSION} LIMIT 1");
         Ok(!self.rows::<i64>(&statement, params_of_slot(&slot_id(slot)?)).await?.is_empty())
@@ -595,12 +638,25 @@ impl AgentStateStore for MysqlStates {
         Ok(keys)
     }
 
-    async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
+    async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()> {
+        check_fence(options.fence.as_ref())?;
         let condition = "session_id = :slot AND CAST(session_id AS BINARY) = CAST(:slot AS BINARY)";
         self.delete_rows(condition, params_of_slot(&slot_id(slot)?)).await
     }
 
-    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()> {
+    async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()> {
+        check_fence(options.fence.as_ref())?;
+        if let Some(form) = options.only_form() {
+            if form == StateForm::List {
+                check_list_expected(options.expected)?;
+            }
+            let names = names(slot, key)?;
+            let mut attempts = Attempts::new();
+            while self.settled(self.try_delete(slot, &names, form, options.expected)).await?.is_none() {
+                attempts.lost().await?;
+            }
+            return Ok(());
+        }
         let condition = "session_id = :slot AND state_key IN (:key, :hash) AND CAST(session_id AS BINARY) = CAST(:slot AS BINARY) \
                          AND CAST(state_key AS BINARY) IN (CAST(:key AS BINARY), CAST(:hash AS BINARY))";
         self.delete_rows(condition, names(slot, key)?.parameters()).await

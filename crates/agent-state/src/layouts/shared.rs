@@ -2,7 +2,7 @@
 
 #[cfg(any(feature = "mysql", feature = "redis"))]
 use crate::contract::{Expected, StateVersion};
-use crate::contract::{SaveOptions, UserPage};
+use crate::contract::{Fence, UserPage};
 use crate::slot::StateSlot;
 use std::collections::BTreeSet;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -74,20 +74,20 @@ pub(super) fn user_of(name: &str) -> Option<String> {
     (name != ANONYMOUS).then(|| name.to_owned())
 }
 
-/// Refuses options that no layout can keep.
-pub(super) fn check_options(options: &SaveOptions) -> Result<()> {
-    if options.fence.is_some() {
-        return Err(Error::unsupported("this layout cannot check a fence in the commit of a save; keep the states in a treehold store"));
+/// Refuses fences, which no layout can check.
+pub(super) fn check_fence(fence: Option<&Fence>) -> Result<()> {
+    if fence.is_some() {
+        let message = "this layout cannot check a fence in the commit of a save or deletion; keep the states in a treehold store";
+        return Err(Error::unsupported(message));
     }
     Ok(())
 }
 
 /// Refuses conditions on lists.
 #[cfg(any(feature = "mysql", feature = "redis"))]
-pub(super) fn check_list_options(options: &SaveOptions) -> Result<()> {
-    check_options(options)?;
-    if options.expected != Expected::Any {
-        return Err(Error::unsupported("lists have no versions in this layout; save without an expected version"));
+pub(super) fn check_list_expected(expected: Expected) -> Result<()> {
+    if expected != Expected::Any {
+        return Err(Error::unsupported("lists have no versions in this layout; leave out the expected version"));
     }
     Ok(())
 }

@@ -257,9 +257,15 @@ impl Transcripts {
 
     fn rows(&self, session: &str) -> Result<Rows> {
         check_id("session", session)?;
-        let rows = |kind| self.owner.rows("transcripts", [session, kind]);
-        Ok(Rows { entries: rows("entries")?, ids: rows("ids")?, aside: rows("aside")? })
+        let [entries, ids, aside] = namespaces_of(&self.owner, session)?;
+        Ok(Rows { entries, ids, aside })
     }
+}
+
+/// Returns the namespaces of a session's transcript: entries, ids, and large entries.
+pub(crate) fn namespaces_of(owner: &BundleOwner, session: &str) -> Result<[Namespace; 3]> {
+    let rows = |kind| owner.rows("transcripts", [session, kind]);
+    Ok([rows("entries")?, rows("ids")?, rows("aside")?])
 }
 
 impl fmt::Debug for Transcripts {

@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use treehold_agent_state::call::{AgentOptions, Call, Shutdown, StatelessAgent, TurnGate, TurnOptions};
 use treehold_agent_state::{
-    AgentState, AgentStateStore, AgentStates, Block, Entries, Json, Message, Role, RuntimeContext, SaveOptions, SessionIdPage,
-    StateCapabilities, StateKey, StateSlot, StateVersion, ToolResultState, UserPage, VersionedState,
+    AgentState, AgentStateStore, AgentStates, Block, DeleteOptions, DeleteSessionOptions, Entries, Json, Message, Role, RuntimeContext,
+    SaveOptions, SessionIdPage, StateCapabilities, StateKey, StateSlot, StateVersion, ToolResultState, UserPage, VersionedState,
 };
 use treehold_core::Result;
 use treehold_store::MemoryStore;
@@ -77,6 +77,10 @@ impl AgentStateStore for Unfenced {
         self.0.version(slot, key).await
     }
 
+    async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        self.0.list_version(slot, key).await
+    }
+
     async fn exists(&self, slot: &StateSlot) -> Result<bool> {
         self.0.exists(slot).await
     }
@@ -85,12 +89,12 @@ impl AgentStateStore for Unfenced {
         self.0.keys(slot).await
     }
 
-    async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
-        self.0.delete_session(slot).await
+    async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()> {
+        self.0.delete_session(slot, options).await
     }
 
-    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()> {
-        self.0.delete(slot, key).await
+    async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()> {
+        self.0.delete(slot, key, options).await
     }
 
     async fn session_ids(&self, user: Option<&str>, after: Option<&str>, limit: usize) -> Result<SessionIdPage> {

@@ -1,9 +1,15 @@
 //! The rules of the trait `AgentStateStore`.
 
+use super::changes::{Change, Shown, assert_complete, shown};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use treehold_agent_state::{AgentStateStore, Expected, Json, SaveOptions, StateConflict, StateKey, StateSlot, StateVersion};
+use treehold_agent_state::{
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, Expected, Fence, Json, SaveOptions, StateConflict, StateForm, StateKey,
+    StateSlot, StateVersion,
+};
 use treehold_core::error::ErrorKind;
+use treehold_core::ops::Version;
+use treehold_store::Namespace;
 
 type States = Arc<dyn AgentStateStore>;
 
@@ -54,8 +60,8 @@ pub(crate) async fn absent_values_are_absent_in_every_operation(states: States) 
     assert_eq!(states.version(&nowhere, "k").await.unwrap(), None);
     assert!(!states.exists(&nowhere).await.unwrap());
     assert_eq!(states.keys(&nowhere).await.unwrap(), []);
-    states.delete(&nowhere, "k").await.unwrap();
-    states.delete_session(&nowhere).await.unwrap();
+    states.delete(&nowhere, "k", DeleteOptions::new()).await.unwrap();
+    states.delete_session(&nowhere, DeleteSessionOptions::new()).await.unwrap();
     assert_eq!(states.session_ids(Some("ada"), None, 10).await.unwrap().sessions, Vec::<String>::new());
     assert_eq!(states.session_ids(None, None, 10).await.unwrap().sessions, Vec::<String>::new());
     assert_eq!(states.users(None, 10).await.unwrap().users, []);
@@ -142,6 +148,123 @@ pub(crate) async fn create_only_save_is_refused_where_a_value_exists(states: Sta
     assert_eq!(text(&states, &ada("s"), "k").await.as_deref(), Some("1"));
 }
 
+/// A key with a value and a list, where a store can keep both, and another key that keeps the session.
+async fn filled(states: &States, form: StateForm) -> (StateSlot, &'static str) {
+    let (here, key) = (ada("s"), "k");
+    states.delete_session(&here, DeleteSessionOptions::new()).await.unwrap();
+    save(states, &here, "other", "1").await;
+    let separate = states.capabilities().separate_forms;
+    for number in ["1", "2"] {
+        if separate || form == StateForm::Single {
+            save(states, &here, key, number).await;
+        }
+        if separate || form == StateForm::List {
+            states.save_list(&here, key, &[json(number)], SaveOptions::new()).await.unwrap();
+        }
+    }
+    (here, key)
+}
+
+/// Every change that expects a version is made if that version is stored. Otherwise it fails with the stored version, and changes nothing.
+/// Where lists have no versions, such a change of a list is refused; a store without versions makes it.
+pub(crate) async fn every_change_checks_the_version_that_it_expects(states: States) {
+    assert_complete();
+    let capabilities = states.capabilities();
+    for change in Change::ALL {
+        let Some(form) = change.form() else { continue };
+        let decides = match form {
+            StateForm::Single => capabilities.versions,
+            StateForm::List => capabilities.list_versions,
+        };
+        for case in ["right", "older", "newer", "absent", "missing", "missing and absent"] {
+            let (here, key) = filled(&states, form).await;
+            let before = shown(&*states, &here).await;
+            let current = match form {
+                StateForm::Single => states.version(&here, key).await.unwrap(),
+                StateForm::List => states.list_version(&here, key).await.unwrap(),
+            };
+            let number = current.map_or(2, StateVersion::number);
+            let (key, current) = if case.starts_with("missing") { ("missing", None) } else { (key, current) };
+            let expected = match case {
+                "absent" | "missing and absent" => Expected::Absent,
+                "older" => Expected::Version(version(number - 1).unwrap()),
+                "newer" => Expected::Version(version(number + 1).unwrap()),
+                _ => Expected::Version(version(number).unwrap()),
+            };
+            let what = format!("{change:?} {case}");
+            let made = change.make(&*states, &here, key, expected, None).await;
+            let after = shown(&*states, &here).await;
+            if !decides {
+                let kind = made.as_ref().err().map(|error| error.kind());
+                assert_eq!(kind, capabilities.versions.then_some(ErrorKind::Unsupported), "{what}");
+                assert!(!capabilities.versions || after == before, "{what}: {after:?}");
+                continue;
+            }
+            if expected.admits(current) {
+                made.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+                // The other form of the key, and other keys, stay as they are.
+                let is_changed = |(known, ..): &Shown| match known {
+                    StateKey::Single(name) => name == key && form == StateForm::Single,
+                    StateKey::List(name) => name == key && form == StateForm::List,
+                };
+                let kept: Vec<&Shown> = before.iter().filter(|entry| !is_changed(entry)).collect();
+                assert_eq!(after.iter().filter(|entry| !is_changed(entry)).collect::<Vec<_>>(), kept, "{what}");
+                assert_eq!(after.iter().any(is_changed), !change.is_deletion(), "{what}");
+                continue;
+            }
+            let error = made.expect_err(&what);
+            let conflict = StateConflict::of(&error).unwrap_or_else(|| panic!("{what}: {error:?}"));
+            assert_eq!((error.kind(), conflict.expected, conflict.current), (ErrorKind::Conflict, expected, current), "{what}");
+            assert!(error.is_without_effect() && conflict.key == key && conflict.session == "s", "{what}: {error:?}");
+            assert_eq!(after, before, "{what}");
+        }
+    }
+}
+
+/// A store that cannot check a fence in the commit of a change refuses every change with one, also of what does not exist.
+pub(crate) async fn every_change_with_a_fence_is_refused_where_none_can_be_checked(states: States) {
+    if states.capabilities().fences {
+        return;
+    }
+    let fence = Fence { namespace: Namespace::parse("turns/s").unwrap(), key: "holder".to_owned(), version: Version::new(1) };
+    for form in [StateForm::Single, StateForm::List] {
+        for change in Change::ALL {
+            let (here, key) = filled(&states, form).await;
+            let before = shown(&*states, &here).await;
+            for (slot, key) in [(&here, key), (&here, "missing"), (&ada("missing"), key)] {
+                let error = change.make(&*states, slot, key, Expected::Any, Some(&fence)).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{change:?}");
+            }
+            assert_eq!(shown(&*states, &here).await, before, "{change:?}");
+            assert!(!states.exists(&ada("missing")).await.unwrap(), "{change:?}");
+        }
+    }
+}
+
+/// Of saves and deletions that expect the same version, one wins in each round.
+pub(crate) async fn one_of_many_saves_and_deletions_of_a_version_wins(states: States) {
+    if !states.capabilities().versions {
+        return;
+    }
+    for round in 0..5 {
+        let first = save(&states, &ada("s"), "k", r#"{"context":[{"n":1}]}"#).await.unwrap();
+        let changes = (0..8).map(|number| {
+            let states = states.clone();
+            let change = if number % 2 == 0 { Change::Save } else { Change::Delete(None) };
+            tokio::spawn(async move { (change, change.make(&*states, &ada("s"), "k", Expected::Version(first), None).await) })
+        });
+        let mut winners = Vec::new();
+        for change in changes.collect::<Vec<_>>() {
+            match change.await.unwrap() {
+                (change, Ok(())) => winners.push(change),
+                (_, Err(error)) => assert!(StateConflict::of(&error).is_some(), "{error:?}"),
+            }
+        }
+        let [winner] = winners[..] else { panic!("{round}: {winners:?}") };
+        assert_eq!(text(&states, &ada("s"), "k").await.is_some(), winner == Change::Save, "{round}");
+    }
+}
+
 /// A list is replaced as a whole: by a longer, shorter, changed and an empty one.
 pub(crate) async fn list_replaces_the_whole_list_and_an_empty_one_empties_it(states: States) {
     let lists: [&[&str]; 7] = [&["1", "2"], &["1", "2", "3"], &["1", "9", "3"], &[r#"{"a": 1}"#], &[], &["1"], &["0", "1"]];
@@ -200,7 +323,7 @@ pub(crate) async fn users_sessions_and_keys_do_not_leak_into_each_other(states: 
     }
     let slots: BTreeSet<&StateSlot> = saved.iter().map(|(slot, ..)| slot).collect();
     for gone in slots {
-        states.delete_session(gone).await.unwrap();
+        states.delete_session(gone, DeleteSessionOptions::new()).await.unwrap();
         saved.iter().filter(|(slot, ..)| slot == gone).for_each(drop);
         assert!(!states.exists(gone).await.unwrap(), "{gone}");
         let later = saved.iter().find(|(slot, ..)| slot > gone);
@@ -218,16 +341,16 @@ pub(crate) async fn delete_of_a_key_leaves_the_others(states: States) {
         save(&states, &ada("s"), key, "1").await;
         states.save_list(&ada("s"), list_key, &[json("1")], SaveOptions::new()).await.unwrap();
     }
-    states.delete(&ada("s"), "a").await.unwrap();
-    states.delete(&ada("s"), list_keys[0]).await.unwrap();
+    states.delete(&ada("s"), "a", DeleteOptions::new()).await.unwrap();
+    states.delete(&ada("s"), list_keys[0], DeleteOptions::new()).await.unwrap();
     assert_eq!(text(&states, &ada("s"), "a").await, None);
     assert_eq!(list(&states, &ada("s"), list_keys[0]).await, Vec::<String>::new());
     assert_eq!(text(&states, &ada("s"), "b").await.as_deref(), Some("1"));
     assert_eq!(list(&states, &ada("s"), list_keys[1]).await, ["1"]);
     assert!(states.exists(&ada("s")).await.unwrap());
     assert_eq!(states.keys(&ada("s")).await.unwrap(), [StateKey::Single("b".to_owned()), StateKey::List(list_keys[1].to_owned())]);
-    states.delete(&ada("s"), "b").await.unwrap();
-    states.delete(&ada("s"), list_keys[1]).await.unwrap();
+    states.delete(&ada("s"), "b", DeleteOptions::new()).await.unwrap();
+    states.delete(&ada("s"), list_keys[1], DeleteOptions::new()).await.unwrap();
     assert_eq!(states.keys(&ada("s")).await.unwrap(), []);
     save(&states, &ada("s"), "a", "2").await;
     assert_eq!(text(&states, &ada("s"), "a").await.as_deref(), Some("2"));
@@ -240,7 +363,7 @@ pub(crate) async fn delete_of_a_session_leaves_the_others(states: States) {
         save(&states, &ada(session), "k2", "2").await;
         states.save_list(&ada(session), "l", &[json("1")], SaveOptions::new()).await.unwrap();
     }
-    states.delete_session(&ada("s")).await.unwrap();
+    states.delete_session(&ada("s"), DeleteSessionOptions::new()).await.unwrap();
     assert!(!states.exists(&ada("s")).await.unwrap());
     assert_eq!(states.keys(&ada("s")).await.unwrap(), []);
     assert_eq!(text(&states, &ada("s"), "k").await, None);
@@ -282,7 +405,7 @@ pub(crate) async fn users_are_listed_after_the_anonymous_one(states: States) {
         save(&states, &slot(user, "s"), "k", "1").await;
     }
     save(&states, &slot(Some("gone"), "s"), "k", "1").await;
-    states.delete_session(&slot(Some("gone"), "s")).await.unwrap();
+    states.delete_session(&slot(Some("gone"), "s"), DeleteSessionOptions::new()).await.unwrap();
     let all = [None, Some("ada".to_owned()), Some("bob".to_owned()), Some("eve".to_owned())];
     for limit in [1, 2, 100] {
         let (mut listed, mut after) = (Vec::new(), None);
@@ -315,9 +438,10 @@ pub(crate) async fn bad_ids_and_keys_are_refused_and_write_nothing(states: State
             states.get(&slot, bad).await.unwrap_err().kind(),
             states.get_list(&slot, bad).await.unwrap_err().kind(),
             states.version(&slot, bad).await.unwrap_err().kind(),
-            states.delete(&slot, bad).await.unwrap_err().kind(),
+            states.list_version(&slot, bad).await.unwrap_err().kind(),
+            states.delete(&slot, bad, DeleteOptions::new()).await.unwrap_err().kind(),
         ];
-        assert_eq!(kinds, [ErrorKind::InvalidArgument; 6], "{bad:?}");
+        assert_eq!(kinds, [ErrorKind::InvalidArgument; 7], "{bad:?}");
     }
     assert!(!states.exists(&slot).await.unwrap());
 }

@@ -3,7 +3,7 @@
 use crate::cases::support::{KEY, json, load, rows, save, slot, state, states};
 use bytes::Bytes;
 use std::sync::Arc;
-use treehold_agent_state::{AgentStateStore, Json, SaveOptions, StateKey, StoreStates};
+use treehold_agent_state::{AgentStateStore, DeleteSessionOptions, Json, SaveOptions, StateKey, StoreStates};
 use treehold_core::error::{Error, ErrorKind};
 use treehold_store::{Batch, Namespace, Store};
 
@@ -50,7 +50,7 @@ pub(crate) async fn damaged_rows_are_corrupt_and_never_absent(store: Arc<dyn Sto
     let (mut damaged, mut kinds) = (0, std::collections::BTreeSet::new());
     let intact = |row: &(Namespace, treehold_store::Item)| (row.0.to_string(), row.1.key.clone());
     for number in 0.. {
-        states.delete_session(&slot()).await.unwrap();
+        states.delete_session(&slot(), DeleteSessionOptions::new()).await.unwrap();
         let version = save(&states, &state(0..4)).await;
         save(&states, &state([9, 2, 3])).await;
         states.save_list(&slot(), "l", &[json("1"), json("2")], SaveOptions::new()).await.unwrap();
@@ -85,7 +85,7 @@ pub(crate) async fn damaged_rows_are_corrupt_and_never_absent(store: Arc<dyn Sto
                 }
                 store.commit(put(item.meta.clone(), item.value.clone())).await.unwrap();
                 // Saves may have replaced other rows.
-                states.delete_session(&slot()).await.unwrap();
+                states.delete_session(&slot(), DeleteSessionOptions::new()).await.unwrap();
                 for (namespace, item) in &all {
                     let put = Batch::new().put_with_meta(namespace, &item.key, item.meta.clone(), item.value.clone());
                     store.commit(put).await.unwrap();
@@ -107,15 +107,15 @@ pub(crate) async fn damaged_session_can_be_deleted(store: Arc<dyn Store>) {
         let put = Batch::new().put_with_meta(namespace, &item.key, "damaged", "damaged");
         // The last version of a deleted state is not part of the session.
         if item.key.starts_with('f') {
-            states.delete_session(&slot()).await.unwrap();
+            states.delete_session(&slot(), DeleteSessionOptions::new()).await.unwrap();
             continue;
         }
         store.commit(put).await.unwrap();
-        states.delete_session(&slot()).await.unwrap();
+        states.delete_session(&slot(), DeleteSessionOptions::new()).await.unwrap();
         assert!(!states.exists(&slot()).await.unwrap());
         assert_eq!(load(&states).await, None, "{}", item.key);
         assert!(save(&states, &state(0..3)).await > version, "{}", item.key);
-        states.delete_session(&slot()).await.unwrap();
+        states.delete_session(&slot(), DeleteSessionOptions::new()).await.unwrap();
     }
 }
 

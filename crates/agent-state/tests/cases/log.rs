@@ -4,7 +4,8 @@ use crate::cases::support::{KEY, Staged, Step, due, json, load, messages, save, 
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_agent_state::{
-    AgentStateStore, AgentStates, AgentStatesOptions, Expected, JSON_DEPTH_MAX, Json, SaveOptions, StateKey, StoreStates, list_text,
+    AgentStateStore, AgentStates, AgentStatesOptions, DeleteSessionOptions, Expected, JSON_DEPTH_MAX, Json, SaveOptions, StateKey,
+    StoreStates, list_text,
 };
 use treehold_core::clock::Clock;
 use treehold_core::error::ErrorKind;
@@ -148,7 +149,7 @@ pub(crate) async fn large_save_that_fails_leaves_the_old_state_or_the_new(store:
     let (before, after) = (state([1, 2]), state(100..2_200));
     for after_effect in [false, true] {
         for commit in 0.. {
-            writer.delete_session(&slot()).await.unwrap();
+            writer.delete_session(&slot(), DeleteSessionOptions::new()).await.unwrap();
             save(&writer, &before).await;
             let staged = Staged::failing_from(&store, commit, after_effect);
             let failing = states(&(staged.clone() as Arc<dyn Store>));

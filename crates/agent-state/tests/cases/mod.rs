@@ -1,5 +1,6 @@
 //! The cases. Each gets a fresh store. The comment of a case states the rule that it checks.
 
+pub(crate) mod changes;
 pub(crate) mod contract;
 pub(crate) mod damage;
 pub(crate) mod log;
@@ -19,6 +20,9 @@ macro_rules! state_store_cases {
                 versions_count_from_one_for_each_key,
                 save_with_a_wrong_expectation_writes_nothing,
                 create_only_save_is_refused_where_a_value_exists,
+                every_change_checks_the_version_that_it_expects,
+                every_change_with_a_fence_is_refused_where_none_can_be_checked,
+                one_of_many_saves_and_deletions_of_a_version_wins,
                 list_replaces_the_whole_list_and_an_empty_one_empties_it,
                 single_and_list_of_one_key_are_distinct,
                 users_sessions_and_keys_do_not_leak_into_each_other,
@@ -72,11 +76,19 @@ macro_rules! stored_state_cases {
             removal: [
                 versions_continue_after_a_deletion,
                 deleted_session_leaves_no_rows,
+                deleted_session_takes_the_rows_of_its_bundle_along,
                 interrupted_deletion_is_finished_by_a_sweep,
                 save_overtaken_by_a_deletion_keeps_nothing_of_it,
                 versions_continue_after_a_deletion_that_a_save_overtook,
                 key_created_during_the_deletion_of_the_last_one_survives,
                 save_is_refused_once_its_fence_has_fallen,
+                every_change_is_refused_once_its_fence_has_fallen,
+                change_that_loses_its_fence_on_the_way_changes_nothing,
+                remembered_change_keeps_what_can_be_redone_once_its_fence_has_fallen,
+                session_without_states_takes_the_rows_of_its_bundle_along,
+                user_leaves_the_directory_with_the_last_session,
+                user_who_is_saved_during_a_removal_stays_in_the_directory,
+                directory_has_the_users_with_sessions_after_concurrent_changes,
                 restricted_states_refuse_those_of_others,
                 similar_ids_never_share_a_slot,
             ],

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use treehold_agent_state::{
-    AgentStateStore, CachedStates, ConflictPolicy, Expected, FoundState, Json, LEGACY_MESSAGES_KEY, LEGACY_TOOL_GROUPS_KEY, LoadedState,
-    SaveOptions, StateConflict, StateSaver, StateSlot, StateVersion, load_with_legacy,
+    AgentStateStore, CachedStates, ConflictPolicy, DeleteOptions, DeleteSessionOptions, Expected, FoundState, Json, LEGACY_MESSAGES_KEY,
+    LEGACY_TOOL_GROUPS_KEY, LoadedState, SaveOptions, StateConflict, StateSaver, StateSlot, StateVersion, load_with_legacy,
 };
 use treehold_core::error::ErrorKind;
 
@@ -54,7 +54,7 @@ pub(crate) async fn policy_saves_a_state_that_nobody_changed(states: States) {
             assert_eq!(text(&states, &slot(None)).await, Some(kept(&states, value.as_str())));
         }
         assert_eq!(saver.conflicts(), 0);
-        states.delete(&slot(None), KEY).await.unwrap();
+        states.delete(&slot(None), KEY, DeleteOptions::new()).await.unwrap();
     }
 }
 
@@ -165,7 +165,7 @@ pub(crate) async fn merge_with_a_deleted_state_is_refused(states: States) {
     }
     put(&states, &slot(None), r#"{"context":[1]}"#).await;
     let base = loaded(&states, &slot(None)).await;
-    states.delete_session(&slot(None)).await.unwrap();
+    states.delete_session(&slot(None), DeleteSessionOptions::new()).await.unwrap();
     for policy in [ConflictPolicy::Fail, ConflictPolicy::AppendMerge] {
         let saver = StateSaver::new(policy);
         let error = saver.save(&*states, &slot(None), KEY, &json(r#"{"context":[1,2]}"#), &base, None).await.unwrap_err();
@@ -226,7 +226,7 @@ pub(crate) async fn cache_never_hides_the_save_of_another_process(states: States
     for by_cache in [true, false] {
         cached.save(&slot(None), KEY, &json("1"), SaveOptions::new()).await.unwrap();
         let deleter: &dyn AgentStateStore = if by_cache { &cached } else { &*states };
-        deleter.delete_session(&slot(None)).await.unwrap();
+        deleter.delete_session(&slot(None), DeleteSessionOptions::new()).await.unwrap();
         assert_eq!(cached.get(&slot(None), KEY).await.unwrap(), None);
         assert!(!cached.exists(&slot(None)).await.unwrap());
     }
@@ -256,7 +256,7 @@ pub(crate) async fn legacy_keys_are_read_until_the_present_one_exists(states: St
         states.save(&slot(None), KEY, &folded, SaveOptions::new()).await.unwrap();
         let Some(FoundState::Current(found)) = load_with_legacy(&*states, &slot(None)).await.unwrap() else { panic!("it was saved") };
         assert_eq!(kept(&states, found.value.as_str()), kept(&states, folded.as_str()));
-        states.delete_session(&slot(None)).await.unwrap();
+        states.delete_session(&slot(None), DeleteSessionOptions::new()).await.unwrap();
     }
     states.save(&slot(None), LEGACY_TOOL_GROUPS_KEY, &json("[1]"), SaveOptions::new()).await.unwrap();
     assert_eq!(load_with_legacy(&*states, &slot(None)).await.unwrap_err().kind(), ErrorKind::Corrupt);

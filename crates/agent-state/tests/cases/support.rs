@@ -6,7 +6,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use treehold_agent_state::{AgentStateStore, AgentStates, AgentStatesOptions, Json, SaveOptions, StateSlot, StoreStates};
+use treehold_agent_state::bundle::{AsyncToolRecord, DistributedStore, TaskUpdate};
+use treehold_agent_state::transcript::TranscriptEntry;
+use treehold_agent_state::{AgentStateStore, AgentStates, AgentStatesOptions, BundleOwner, Json, SaveOptions, StateSlot, StoreStates};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_core::reserved::AGENT_STATE;
@@ -82,6 +84,12 @@ pub(crate) async fn due(store: &Arc<dyn Store>) -> usize {
     rows(store).await.iter().filter(|(namespace, _)| is_due(namespace)).count()
 }
 
+/// Returns the number of users in the directory.
+pub(crate) async fn directory(store: &Arc<dyn Store>) -> usize {
+    let is_directory = |namespace: &Namespace| namespace.components().any(|component| component == "directory");
+    rows(store).await.iter().filter(|(namespace, _)| is_directory(namespace)).count()
+}
+
 type Interjection = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 
 /// The calls that [`Staged`] counts.
@@ -89,6 +97,12 @@ type Interjection = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
 pub(crate) enum Step {
     Commit,
     Scan,
+    /// Of known rows, or of namespaces.
+    Read,
+}
+
+impl Step {
+    pub(crate) const ALL: [Self; 3] = [Self::Commit, Self::Scan, Self::Read];
 }
 
 /// A store that counts what it does, runs a function before one of its steps, or fails all commits from one on.
@@ -185,17 +199,17 @@ impl Store for Staged {
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.step(Step::Read, &self.reads).await;
         self.inner.get(namespace, key).await
     }
 
     async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.step(Step::Read, &self.reads).await;
         self.inner.get_part(namespace, key, range).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.step(Step::Read, &self.reads).await;
         self.inner.get_many(namespace, keys, with_values).await
     }
 
@@ -205,7 +219,7 @@ impl Store for Staged {
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.step(Step::Read, &self.reads).await;
         self.inner.namespaces(options).await
     }
 
@@ -233,4 +247,33 @@ impl Store for Staged {
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
         self.inner.watch(namespace).await
     }
+}
+
+/// Fills what a bundle keeps of a session: the transcript, the inbox, the events, the tasks, and two tool runs, one of which has ended.
+pub(crate) async fn fill_bundle(store: &Arc<dyn Store>, owner: &BundleOwner, session: &str) {
+    let bundle = DistributedStore::over(store, owner, Arc::new(states(store)));
+    let entry = r#"{"type":"message","id":"e-1","parentId":null,"timestamp":"2026-11-23T09:00:00Z","content":"hello"}"#;
+    let entry = TranscriptEntry::parse(json(entry)).unwrap();
+    bundle.transcripts.unwrap().append(session, &[entry]).await.unwrap();
+    let bus = bundle.bus.unwrap();
+    bus.inbox_push(session, &json(r#"{"text":"hello"}"#)).await.unwrap();
+    bus.publish_session_event(session, &json(r#"{"type":"started"}"#)).await.unwrap();
+    bundle.tasks.unwrap().upsert(session, "t-1", &TaskUpdate::default()).await.unwrap();
+    let tools = bundle.tools.unwrap();
+    for run in runs(session) {
+        tools.register(&AsyncToolRecord::new(run, session, "wait", "call-1")).await.unwrap();
+    }
+    tools.complete(&runs(session)[1], "done").await.unwrap();
+}
+
+/// Returns the tool runs of a session that a bundle was filled with.
+pub(crate) fn runs(session: &str) -> [String; 2] {
+    ["runs", "ended"].map(|run| format!("{run}-{session}"))
+}
+
+/// Counts the rows that all bundles keep of a session.
+pub(crate) async fn bundled(store: &Arc<dyn Store>, session: &str) -> usize {
+    let is_of = |part: &str| part == session || part.rsplit(':').next() == Some(session);
+    let rows = rows(store).await;
+    rows.iter().filter(|(space, _)| space.components().any(|part| part == "bundle") && space.components().any(|part| is_of(&part))).count()
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 use treehold_agent_state::layouts::{CopyOptions, CopyPosition, CopyReport, Existing, JsonFileStates, copy_states, open};
 use treehold_agent_state::{
-    AgentStateStore, AgentStates, Json, SaveOptions, SessionIdPage, StateCapabilities, StateKey, StateSlot, StateVersion, UserPage,
-    VersionedState,
+    AgentStateStore, AgentStates, DeleteOptions, DeleteSessionOptions, Json, SaveOptions, SessionIdPage, StateCapabilities, StateKey,
+    StateSlot, StateVersion, UserPage, VersionedState,
 };
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_store::MemoryStore;
@@ -183,6 +183,11 @@ impl AgentStateStore for Troubled {
     }
 
     async fn save_list(&self, slot: &StateSlot, key: &str, values: &[Json], options: SaveOptions) -> Result<Option<StateVersion>> {
+        if let Trouble::Writer(done) = &self.trouble
+            && !done.swap(true, Ordering::SeqCst)
+        {
+            self.inner.save_list(slot, key, &numbers(1..4), SaveOptions::new()).await?;
+        }
         self.inner.save_list(slot, key, values, options).await
     }
 
@@ -198,6 +203,10 @@ impl AgentStateStore for Troubled {
         self.inner.version(slot, key).await
     }
 
+    async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        self.inner.list_version(slot, key).await
+    }
+
     async fn exists(&self, slot: &StateSlot) -> Result<bool> {
         self.inner.exists(slot).await
     }
@@ -206,12 +215,12 @@ impl AgentStateStore for Troubled {
         self.inner.keys(slot).await
     }
 
-    async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
-        self.inner.delete_session(slot).await
+    async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()> {
+        self.inner.delete_session(slot, options).await
     }
 
-    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()> {
-        self.inner.delete(slot, key).await
+    async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()> {
+        self.inner.delete(slot, key, options).await
     }
 
     async fn session_ids(&self, user: Option<&str>, after: Option<&str>, limit: usize) -> Result<SessionIdPage> {
@@ -220,6 +229,31 @@ impl AgentStateStore for Troubled {
 
     async fn users(&self, after: Option<&str>, limit: usize) -> Result<UserPage> {
         self.inner.users(after, limit).await
+    }
+}
+
+fn numbers(numbers: std::ops::Range<u64>) -> Vec<Json> {
+    numbers.map(|number| json(&number.to_string())).collect()
+}
+
+/// The target's list moves on between the copy's look and its save: the later one stays, whatever was there before.
+#[tokio::test]
+async fn list_that_is_saved_between_is_not_lost() {
+    for start in [None, Some(numbers(1..2)), Some(Vec::new())] {
+        let (from, inner, here) = (memory(), memory(), slot("ada", "s1"));
+        from.save_list(&here, "l", &numbers(1..3), SaveOptions::new()).await.unwrap();
+        if let Some(start) = &start {
+            inner.save_list(&here, "l", start, SaveOptions::new()).await.unwrap();
+        }
+        let to: States = Arc::new(Troubled { inner: inner.clone(), trouble: Trouble::Writer(AtomicBool::new(false)) });
+        let report = copy(&from, &to, CopyOptions::new()).await;
+        assert_eq!(counts(&report), [1, 0, 0, 0, 1, 0], "{start:?}");
+        assert!(report.problems[0].error.message().contains("later"), "{start:?}");
+        assert_eq!(inner.get_list(&here, "l").await.unwrap(), numbers(1..4), "{start:?}");
+        // A copy that may replace it does so.
+        let report = copy(&from, &to, CopyOptions::new().with_existing(Existing::Replace)).await;
+        assert_eq!(counts(&report), [1, 1, 1, 0, 0, 0], "{start:?}");
+        assert_eq!(inner.get_list(&here, "l").await.unwrap(), numbers(1..3), "{start:?}");
     }
 }
 

@@ -6,7 +6,9 @@ use mysql_async::{Conn, Opts, OptsBuilder, Row};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use treehold_agent_state::layouts::{MysqlStates, MysqlStatesOptions, UNCOUNTED_VERSION};
-use treehold_agent_state::{AgentStateStore, Expected, Json, SaveOptions, StateKey, StateSlot, StateVersion};
+use treehold_agent_state::{
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, Expected, Json, SaveOptions, StateKey, StateSlot, StateVersion,
+};
 use treehold_core::error::ErrorKind;
 
 fn server() -> String {
@@ -106,7 +108,7 @@ async fn rows_are_those_of_agentscope() {
         "ada:s1 memory_messages 1 2 0",
     ];
     assert_eq!(dump, expected);
-    states.delete_session(&ada).await.unwrap();
+    states.delete_session(&ada, DeleteSessionOptions::new()).await.unwrap();
     assert_eq!(database.dump().await, expected[..1]);
 }
 
@@ -217,9 +219,9 @@ async fn ids_that_the_table_takes_for_a_stored_one_are_refused_and_stored_data_s
             let error = states.save_list(&other, key, values, SaveOptions::new()).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{user}:{session} {key}");
         }
-        states.delete(&other, key).await.unwrap();
+        states.delete(&other, key, DeleteOptions::new()).await.unwrap();
         if (user, session) != ("ada", "s1") {
-            states.delete_session(&other).await.unwrap();
+            states.delete_session(&other, DeleteSessionOptions::new()).await.unwrap();
             assert_eq!(states.keys(&other).await.unwrap(), []);
             if user != "ada" {
                 assert!(states.session_ids(Some(user), None, 10).await.unwrap().sessions.is_empty());

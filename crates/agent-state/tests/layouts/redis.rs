@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use treehold_agent_state::layouts::{RedisStates, RedisStatesOptions, UNCOUNTED_VERSION};
-use treehold_agent_state::{AgentStateStore, Expected, Json, SaveOptions, StateKey, StateSlot, StateVersion};
+use treehold_agent_state::{
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, Expected, Json, SaveOptions, StateKey, StateSlot, StateVersion,
+};
 use treehold_core::error::ErrorKind;
 
 /// The script of AgentScope's saves in what it does: `expected` −1 is unconditional, 0 creates, n compares.
@@ -145,8 +147,8 @@ async fn keys_have_the_names_and_values_of_agentscope() {
         ("ada/s1:memory_messages:list", "{}|2"),
     ];
     assert_eq!(dump, expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
-    states.delete_session(&ada).await.unwrap();
-    states.delete(&slot(None, "sandbox/agent/x"), "_sandbox_state").await.unwrap();
+    states.delete_session(&ada, DeleteSessionOptions::new()).await.unwrap();
+    states.delete(&slot(None, "sandbox/agent/x"), "_sandbox_state", DeleteOptions::new()).await.unwrap();
     assert_eq!(prefix.dump(), BTreeMap::new());
 }
 
@@ -315,7 +317,7 @@ async fn wildcards_in_ids_and_prefixes_match_only_themselves() {
         assert_eq!(states.session_ids(Some(user), None, 100).await.unwrap().sessions, sorted, "{user}");
     }
     assert_eq!(states.users(None, 100).await.unwrap().users, sorted.into_iter().map(Some).collect::<Vec<_>>());
-    other.delete_session(&slot("foreign", "s")).await.unwrap();
+    other.delete_session(&slot("foreign", "s"), DeleteSessionOptions::new()).await.unwrap();
 }
 
 /// AgentScope extends a list if the stored hash is that of the first elements in its memory.

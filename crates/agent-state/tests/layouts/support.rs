@@ -1,6 +1,6 @@
 //! What the tests of all layouts share.
 
-use treehold_agent_state::{AgentStateStore, Json, SaveOptions, StateSlot};
+use treehold_agent_state::{AgentStateStore, DeleteOptions, DeleteSessionOptions, Json, SaveOptions, StateSlot};
 use treehold_core::error::{Error, ErrorKind};
 
 pub(crate) fn json(text: &str) -> Json {
@@ -20,7 +20,8 @@ pub(crate) async fn each_operation(states: &dyn AgentStateStore, slot: &StateSlo
         ("get", states.get(slot, key).await.map(drop)),
         ("get_list", states.get_list(slot, key).await.map(drop)),
         ("version", states.version(slot, key).await.map(drop)),
-        ("delete", states.delete(slot, key).await.map(drop)),
+        ("list_version", states.list_version(slot, key).await.map(drop)),
+        ("delete", states.delete(slot, key, DeleteOptions::new()).await.map(drop)),
     ]
 }
 
@@ -29,7 +30,7 @@ pub(crate) async fn each_operation_on_slot(states: &dyn AgentStateStore, slot: &
     let mut results = each_operation(states, slot, "agent_state").await;
     results.push(("exists", states.exists(slot).await.map(drop)));
     results.push(("keys", states.keys(slot).await.map(drop)));
-    results.push(("delete_session", states.delete_session(slot).await));
+    results.push(("delete_session", states.delete_session(slot, DeleteSessionOptions::new()).await));
     results
 }
 

@@ -1,13 +1,13 @@
 //! Expiry of sessions and retention of messages, with a clock that the test moves.
 
-use crate::cases::support::{KEY, due, json, messages, rows, state};
+use crate::cases::support::{KEY, bundled, directory, due, fill_bundle, json, messages, rows, state};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use treehold_agent_state::{
-    AgentStateStore, AgentStates, AgentStatesOptions, AgentStatesSweeper, Expected, Expiry, SaveOptions, StateKey, StateSlot, StateVersion,
-    StoreStates,
+    AgentStateStore, AgentStates, AgentStatesOptions, AgentStatesSweeper, BundleOwner, Expected, Expiry, SaveOptions, StateKey, StateSlot,
+    StateVersion, StoreStates,
 };
 use treehold_core::clock::Clock;
 use treehold_core::error::ErrorKind;
@@ -122,6 +122,7 @@ async fn session_expires_as_a_whole_and_a_sweep_removes_every_row() {
         fixture.time.advance(2);
         assert_eq!(fixture.sweep().await, 1);
         assert_eq!((messages(&fixture.store).await, due(&fixture.store).await), (0, 0));
+        assert_eq!(directory(&fixture.store).await, 0, "the user has no other session");
         // The last version stays for a day.
         assert_eq!(rows(&fixture.store).await.iter().filter(|(_, item)| item.expires_at.is_some()).count(), 1);
         assert_eq!(save(&states, &slot, KEY, 0..1).await, 2);
@@ -129,6 +130,26 @@ async fn session_expires_as_a_whole_and_a_sweep_removes_every_row() {
         fixture.sweep().await;
         fixture.time.advance(2 * DAY);
         assert_eq!(save(&states, &slot, KEY, 0..1).await, 1, "after a day the versions start again");
+    }
+}
+
+#[tokio::test]
+async fn expired_session_takes_the_rows_of_its_bundle_along_unless_it_exists_again() {
+    for fixture in fixtures() {
+        let (states, slot) = (fixture.agent(), guest("a"));
+        let owner = BundleOwner::of_user("acme", slot.user().unwrap(), "helper").unwrap();
+        for is_created_again in [true, false] {
+            save(&states, &slot, KEY, 0..5).await;
+            fill_bundle(&fixture.store, &owner, slot.session()).await;
+            let filled = bundled(&fixture.store, slot.session()).await;
+            assert!(filled >= 5, "{filled}");
+            fixture.time.advance(HOUR + 2);
+            if is_created_again {
+                save(&states, &slot, KEY, 0..1).await;
+            }
+            assert_eq!(fixture.sweep().await, 1);
+            assert_eq!(bundled(&fixture.store, slot.session()).await, if is_created_again { filled } else { 0 });
+        }
     }
 }
 

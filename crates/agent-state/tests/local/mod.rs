@@ -3,4 +3,5 @@
 mod costs;
 mod expiry;
 mod model;
+mod requirements;
 mod shared;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_agent_state::{
-    AgentStateStore, AgentStates, AgentStatesOptions, CachedStates, Expected, Json, SaveOptions, StateConflict, StateKey, StateSlot,
-    StateVersion,
+    AgentStateStore, AgentStates, AgentStatesOptions, CachedStates, DeleteOptions, DeleteSessionOptions, Expected, Json, SaveOptions,
+    StateConflict, StateKey, StateSlot, StateVersion,
 };
 use treehold_core::error::ErrorKind;
 use treehold_store::{MemoryStore, Store};
@@ -137,12 +137,12 @@ async fn run(operations: &[(usize, usize, usize, Operation)], retention: Option<
                 *known = found.and_then(|found| found.version);
             }
             Operation::Delete => {
-                states.delete(at, name).await.unwrap();
+                states.delete(at, name, DeleteOptions::new()).await.unwrap();
                 model.delete(&single);
                 model.delete(&list);
             }
             Operation::DeleteSession => {
-                states.delete_session(at).await.unwrap();
+                states.delete_session(at, DeleteSessionOptions::new()).await.unwrap();
                 model.delete_session(*slot);
             }
             Operation::Sweep => drop(all.sweep(100).await.unwrap()),

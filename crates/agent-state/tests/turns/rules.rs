@@ -16,6 +16,13 @@ async fn waiter(process: &Process, key: &TurnKey) -> tokio::task::JoinHandle<Res
     task
 }
 
+/// Cuts a process off for nearly as long as its waiters put up with, which is longer than their tickets live.
+async fn stall(process: &Process) {
+    process.link.cut(true);
+    tokio::time::sleep(LEASE - Duration::from_secs(1)).await;
+    process.link.cut(false);
+}
+
 /// Returns whether a save with the fence of a turn would be made.
 async fn can_write(store: &MemoryStore, turn: &Turn) -> bool {
     let fence = turn.fence();
@@ -242,17 +249,14 @@ async fn ticket_of_a_dead_waiter_delays_the_next_one_by_a_lease_at_most() {
     tokio::time::timeout(LEASE + Duration::from_secs(1), third).await.unwrap().unwrap().unwrap();
 }
 
-/// A process that was stalled for longer than its tickets live gets its place back, if that is before it is its turn.
+/// A process that was stalled for longer than its tickets live gets its place back if nobody behind it had a turn.
 #[tokio::test(start_paused = true)]
 async fn waiter_that_was_away_for_longer_than_its_ticket_lives_keeps_its_place() {
     let (_, all) = processes::<3>();
     let key = key("s");
     let turn = all[0].gate.acquire(&key).await.unwrap();
     let (second, third) = (waiter(&all[1], &key).await, waiter(&all[2], &key).await);
-    all[1].link.cut(true);
-    // Not for as long as a waiter puts up with.
-    tokio::time::sleep(LEASE - Duration::from_secs(1)).await;
-    all[1].link.cut(false);
+    stall(&all[1]).await;
     tokio::time::sleep(LEASE).await;
     turn.release().await.unwrap();
     let second = second.await.unwrap().unwrap();
@@ -260,6 +264,60 @@ async fn waiter_that_was_away_for_longer_than_its_ticket_lives_keeps_its_place()
     assert!(!third.is_finished());
     drop(second);
     third.await.unwrap().unwrap();
+}
+
+/// Whoever went ahead meanwhile, and however many waiters of the process lost their tickets: turns come in the order of their arrival numbers,
+/// and the waiters of one process in their own order.
+#[tokio::test(start_paused = true)]
+async fn waiters_that_were_overtaken_while_away_arrive_anew_in_their_own_order() {
+    // Whether the tickets of the later waiters live on while the first one's expires, and whether the one that overtook still runs.
+    for (later, still_runs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (_, all) = processes::<4>();
+        let key = key("s");
+        let first = all[0].gate.acquire(&key).await.unwrap();
+        let mut away = vec![waiter(&all[1], &key).await];
+        if later {
+            // They enter between two renewals, so their tickets expire later.
+            tokio::time::sleep(LEASE / 6).await;
+        }
+        away.push(waiter(&all[1], &key).await);
+        away.push(waiter(&all[1], &key).await);
+        let (overtaking, last) = (waiter(&all[2], &key).await, waiter(&all[3], &key).await);
+        let mut arrivals = vec![first.arrival()];
+        all[1].link.cut(true);
+        tokio::time::sleep(LEASE - Duration::from_secs(2)).await;
+        first.release().await.unwrap();
+        // The tickets of the process that is away expire, and then come the others.
+        let overtaking = tokio::time::timeout(LEASE, overtaking).await.unwrap().unwrap();
+        let overtaking = overtaking.unwrap();
+        arrivals.push(overtaking.arrival());
+        if still_runs {
+            all[1].link.cut(false);
+            tokio::time::sleep(LEASE / 2).await;
+        }
+        overtaking.release().await.unwrap();
+        let mut last = Some(last);
+        if !still_runs {
+            let turn = last.take().unwrap().await.unwrap().unwrap();
+            arrivals.push(turn.arrival());
+            all[1].link.cut(false);
+            tokio::time::sleep(LEASE / 2).await;
+            turn.release().await.unwrap();
+        }
+        if let Some(last) = last {
+            let turn = last.await.unwrap().unwrap();
+            arrivals.push(turn.arrival());
+            turn.release().await.unwrap();
+        }
+        for waiter in away {
+            // Waiters of a process that could not reach its store for a whole lease fail.
+            let Ok(turn) = tokio::time::timeout(LEASE * 2, waiter).await.unwrap().unwrap() else { continue };
+            arrivals.push(turn.arrival());
+            turn.release().await.unwrap();
+        }
+        assert!(arrivals.is_sorted_by(|a, b| a < b), "{later} {still_runs}: {arrivals:?}");
+        assert!(arrivals.len() > 3, "{later} {still_runs}: all waiters that were away failed: {arrivals:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

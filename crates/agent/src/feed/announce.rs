@@ -3,10 +3,12 @@
 use super::{Draft, Elsewhere, Events, Feed};
 use crate::audit::{CallEntry, CurrentCall};
 use async_trait::async_trait;
+use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
+use treehold_core::checkpoint_id::CheckpointId;
 use treehold_core::error::{Error, Result};
-use treehold_core::ops::{ApplyOptions, Change, Changed};
+use treehold_core::ops::{ApplyOptions, Author, Change, Changed};
 use treehold_core::scope::Scope;
 use treehold_store::{Delivery, Namespace, Outbox, Receipt};
 use treehold_tree::backend::Backend;
@@ -32,6 +34,16 @@ impl Announce {
     pub(crate) fn counted(mut self, elsewhere: Option<Elsewhere>) -> Self {
         self.elsewhere = elsewhere;
         self
+    }
+
+    /// Returns who makes changes: the caller's scope, and the call if there is one. Other changes are calls of their own.
+    fn author(&self, options: &ApplyOptions) -> Author {
+        let mut author: Author = options.extensions.get().cloned().unwrap_or_default();
+        let Scope { tenant, user, thread, agent, .. } = self.scope.clone();
+        (author.tenant, author.user, author.thread) = (tenant, user, thread);
+        author.actor = author.actor.or(agent);
+        author.call.get_or_insert_with(|| CheckpointId::new(Timestamp::now(), None).to_string());
+        author
     }
 
     /// Applies changes to the inner tree, and counts them unless they certainly had no effect.
@@ -103,6 +115,7 @@ impl Backend for Announce {
             return self.inner.apply(changes, options).await;
         }
         let mut options = options.clone();
+        options.extensions.insert(self.author(&options));
         let mut outbox = Outbox::of(&options.extensions);
         // These are separate entries, because the row of the call and the events may be in different stores.
         if let Some(CurrentCall(call)) = options.extensions.get() {

@@ -64,8 +64,8 @@ impl Draft {
     }
 
     /// Describes the replacement of a whole state.
-    fn restored() -> Self {
-        Self { operation: FeedKind::Restore, path: VfsPathBuf::root(), target: None }
+    fn replaced(operation: FeedKind) -> Self {
+        Self { operation, path: VfsPathBuf::root(), target: None }
     }
 }
 
@@ -84,10 +84,10 @@ impl Events {
         Self { feed, log, scope, at: Timestamp::now(), drafts }
     }
 
-    /// Creates the event that the state of a thread was replaced.
-    pub(crate) fn restored(feed: Arc<Feed>, scope: Scope) -> Result<Self> {
+    /// Creates the event that the state of a thread was replaced, by a restore, merge or fork.
+    pub(crate) fn replaced(feed: Arc<Feed>, scope: Scope, operation: FeedKind) -> Result<Self> {
         let log = Feed::log_of_threads(&scope)?;
-        Ok(Self::new(feed, log, scope, vec![Draft::restored()]))
+        Ok(Self::new(feed, log, scope, vec![Draft::replaced(operation)]))
     }
 
     /// Returns the number of changes.
@@ -154,7 +154,7 @@ impl OutboxEntry for Events {
     }
 
     fn folded(&self) -> Option<Arc<dyn OutboxEntry>> {
-        Some(Arc::new(Self::new(self.feed.clone(), self.log.clone(), self.scope.clone(), vec![Draft::restored()])))
+        Some(Arc::new(Self::new(self.feed.clone(), self.log.clone(), self.scope.clone(), vec![Draft::replaced(FeedKind::Restore)])))
     }
 
     fn weight(&self) -> usize {

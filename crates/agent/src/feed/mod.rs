@@ -91,9 +91,13 @@ pub enum FeedKind {
     Rename,
     /// A file or directory was copied to the target, with everything beneath it.
     Copy,
-    /// The state of a thread was replaced: a checkpoint was restored or merged into it, or there were too many changes at once to
+    /// The state of a thread was replaced: a checkpoint was restored, the thread was removed, or there were too many changes at once to
     /// list them.
     Restore,
+    /// A checkpoint of another thread was merged into the state of a thread.
+    Merge,
+    /// A thread was started with the state of another, as a fork or a copy.
+    Fork,
 }
 
 impl FeedKind {
@@ -108,6 +112,8 @@ impl FeedKind {
             Self::Rename => "rename",
             Self::Copy => "copy",
             Self::Restore => "restore",
+            Self::Merge => "merge",
+            Self::Fork => "fork",
         }
     }
 

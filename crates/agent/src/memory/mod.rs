@@ -1,21 +1,26 @@
 //! Memory files such as `/memories/AGENTS.md`, read again for each turn and rendered into the system prompt.
 //!
 //! [`MemoryReader::read`] reads the sources in order; [`MemoryFiles::prompt`] renders the result within a token budget. Missing
-//! sources are skipped; unreadable ones are mentioned. A reader caches each file with its version, so an unchanged file costs one
+//! sources are skipped; unreadable ones are mentioned. [`MemoryReader::read_with_index`] also lists what else lies under some
+//! directories, newest first, so that a model knows which notes it has. A reader caches each file with its version, so an unchanged file costs one
 //! `stat`. So calling it for each turn is cheap, and a thread that has been open for days still sees what another wrote a moment
 //! ago. [`Session::memory`](crate::session::Session::memory) is the usual entry point.
 
 mod comments;
+mod index;
 mod prompt;
 mod settings;
 mod tokens;
 
 pub use comments::without_comments;
-pub use prompt::{GUIDANCE, MemoryPrompt, MemoryShare, PromptOptions, READ_GUIDANCE};
+pub use index::{INDEX_FILES_MAX, MemoryIndex, MemoryNote};
+pub use prompt::{GUIDANCE, IndexShare, MemoryPrompt, MemoryShare, PromptOptions, READ_GUIDANCE};
 pub use settings::MemorySettings;
 pub use tokens::estimate_tokens;
 
+use self::index::KeptLine;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -54,8 +59,11 @@ pub struct MemoryFiles {
     pub files: Vec<MemoryFile>,
     /// The sources that do not exist.
     pub absent: Vec<VfsPathBuf>,
-    /// The sources that could not be read.
+    /// The sources and indexed directories that could not be read.
     pub failures: Vec<Failure>,
+    /// What else lies under the indexed directories, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub index: Vec<MemoryIndex>,
 }
 
 /// Reads memory files and caches them for the next read.
@@ -83,6 +91,8 @@ pub struct MemoryFiles {
 #[derive(Debug, Default)]
 pub struct MemoryReader {
     kept: Mutex<HashMap<VfsPathBuf, MemoryFile>>,
+    /// The first lines of indexed files.
+    lines: Mutex<HashMap<VfsPathBuf, KeptLine>>,
 }
 
 impl MemoryReader {
@@ -113,6 +123,24 @@ impl MemoryReader {
             }
         }
         *self.kept.lock() = memory.files.iter().map(|file| (file.path.clone(), file.clone())).collect();
+        memory
+    }
+
+    /// Like [`read`](Self::read), and lists what else lies under some directories. Directories that do not exist, and those without
+    /// another file, are left out.
+    ///
+    /// Cost: that of `read`; for each directory a listing of up to [`INDEX_FILES_MAX`] files, and the first 2 KiB of each of the 100
+    /// newest that changed since the last call.
+    pub async fn read_with_index(&self, tree: &dyn Backend, sources: &[VfsPathBuf], directories: &[VfsPathBuf]) -> MemoryFiles {
+        let lists: Vec<BoxFuture<'_, (MemoryIndex, Vec<Failure>)>> =
+            directories.iter().map(|path| Box::pin(self.list(tree, path, sources)) as _).collect();
+        let lists = futures::stream::iter(lists).buffered(LOOKS_MAX).collect::<Vec<_>>();
+        let (mut memory, lists) = futures::join!(self.read(tree, sources), lists);
+        for (index, failures) in lists {
+            memory.failures.extend(failures);
+            memory.index.extend((index.files > 0).then_some(index));
+        }
+        self.forget_lines(&memory.index);
         memory
     }
 }
@@ -165,6 +193,36 @@ mod tests {
         let failures: Vec<(&str, &str)> =
             memory.failures.iter().map(|failure| (failure.path.as_str(), failure.error.code.as_str())).collect();
         assert_eq!(failures, [("/d", "is_directory"), ("/image", "invalid_argument"), ("/large", "too_large")]);
+    }
+
+    #[tokio::test]
+    async fn first_lines_are_read_once_for_each_version() {
+        let tree = Layered::new(Fault::never(), StateBackend::new());
+        for name in ["a", "b", "c"] {
+            tree.write(&format!("/d/{name}.md"), name).await.expect("written");
+        }
+        let (reader, sources, directories) = (MemoryReader::new(), paths(["/d/a.md"]), paths(["/d"]));
+        let mut before = tree.layer().calls();
+        let mut calls = || {
+            let now = tree.layer().calls();
+            now - std::mem::replace(&mut before, now)
+        };
+        let lines = |memory: &MemoryFiles| memory.index[0].notes.iter().map(|note| note.first_line.clone()).collect::<Vec<_>>();
+        let first = reader.read_with_index(&tree, &sources, &directories).await;
+        assert_eq!((lines(&first), calls()), (vec!["c".to_owned(), "b".to_owned()], 4), "a read, a listing, two first lines");
+        let second = reader.read_with_index(&tree, &sources, &directories).await;
+        assert_eq!((second, calls()), (first, 2), "a stat and a listing");
+        tree.write("/d/b.md", "new").await.expect("written");
+        calls();
+        let third = reader.read_with_index(&tree, &sources, &directories).await;
+        assert_eq!((lines(&third), calls()), (vec!["new".to_owned(), "c".to_owned()], 3));
+    }
+
+    #[tokio::test]
+    async fn directory_that_cannot_be_listed_is_a_failure() {
+        let tree = Layered::new(Fault::from_nth(0), StateBackend::new());
+        let memory = MemoryReader::new().read_with_index(&tree, &[], &paths(["/d"])).await;
+        assert_eq!((memory.index, memory.failures.len(), memory.failures[0].error.code.as_str()), (Vec::new(), 1, "unavailable"));
     }
 
     #[tokio::test]

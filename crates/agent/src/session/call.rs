@@ -1,7 +1,7 @@
 //! Tool calls on a session: how they run, are saved, and are recorded.
 
 use super::record::Recording;
-use super::{Done, Session, ThreadDurability};
+use super::{CALL, Done, Session, ThreadDurability};
 use crate::audit::{AuditRow, CallEntry, CurrentCall, OUTCOME_OK, OpenCall};
 use crate::live::unsaved_until;
 use crate::tools::{RecordedArguments, ToolCall, ToolContext, ToolOutput};
@@ -11,7 +11,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
-use treehold_core::ops::{ApplyOptions, Change, Changed, Extensions};
+use treehold_core::ops::{ApplyOptions, Author, Change, Changed, Extensions};
 use treehold_core::scope::Scope;
 use treehold_store::Outbox;
 use treehold_tree::backend::Backend;
@@ -104,6 +104,8 @@ impl From<&ToolOutput> for CallOutcome {
 /// The facts that the audit log records about a call before it runs, whether or not it is a [`ToolCall`].
 #[derive(Debug, Clone)]
 pub(super) struct Called {
+    /// The id of the call among its changes.
+    pub(super) id: CheckpointId,
     pub(super) tool: String,
     /// The arguments without file contents.
     pub(super) arguments: RecordedArguments,
@@ -112,9 +114,25 @@ pub(super) struct Called {
 }
 
 impl Called {
+    /// Returns the author of the call's changes; the mounts add the scope.
+    fn author(&self) -> Author {
+        let mut author = Author::new();
+        author.tool = Some(self.tool.clone());
+        author.tool_call_id.clone_from(&self.notes.tool_call_id);
+        author.actor.clone_from(&self.notes.actor);
+        author.call = Some(self.id.to_string());
+        author
+    }
+
     pub(super) fn of(call: &ToolCall, notes: CallNotes) -> Self {
         let info = call.info();
-        Self { tool: info.name.to_string(), arguments: call.recorded(), read_only: info.read_only, notes }
+        Self {
+            id: CheckpointId::new(Timestamp::now(), None),
+            tool: info.name.to_string(),
+            arguments: call.recorded(),
+            read_only: info.read_only,
+            notes,
+        }
     }
 }
 
@@ -202,9 +220,7 @@ impl Session {
         if let Some(call) = recording.call() {
             extensions.insert(CurrentCall(call.clone()));
         }
-        if extensions.is_empty() {
-            return self.backend.clone();
-        }
+        extensions.insert(called.author());
         Arc::new(CallTree { inner: self.backend.clone(), extensions })
     }
 
@@ -217,6 +233,7 @@ impl Session {
     ) -> Attempt<T> {
         let durability = self.thread.durability();
         let begun = (durability == ThreadDurability::Sync && recording.call().is_some()).then(|| self.thread.next_id());
+        let elsewhere = self.changes_elsewhere();
         let (answer, outcome) = work.await;
         let (mut checkpoint, mut unsaved) = (None, None);
         if durability == ThreadDurability::Step && !called.read_only {
@@ -228,6 +245,10 @@ impl Session {
                 options.extensions.insert(outbox);
             }
             options.metadata.insert(TOOL.to_owned(), called.tool.clone());
+            if self.changes_elsewhere() != elsewhere {
+                // An undo reverts what the call changed elsewhere too.
+                options.metadata.insert(CALL.to_owned(), called.id.to_string());
+            }
             match self.thread.save(options).await {
                 Ok(saved) => checkpoint = saved.map(|saved| saved.id),
                 Err(error) => unsaved = Some(error),

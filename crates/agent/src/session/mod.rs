@@ -8,6 +8,7 @@
 mod call;
 mod done;
 mod open;
+mod past;
 mod record;
 mod review;
 mod target;
@@ -16,11 +17,12 @@ mod threads;
 pub use crate::live::ThreadDurability;
 pub use call::{ACTOR, CallNotes, CallOutcome, TOOL, TOOL_CALL_ID};
 pub use done::Done;
+pub use past::{CALL, FileLog, UNDOES, UndoOf, Undone};
 pub use target::Target;
 pub use threads::{ThreadTree, Threads, Turn, Writes};
 
 use crate::audit::AuditLog;
-use crate::feed::{Events, Feed};
+use crate::feed::{Events, Feed, FeedKind};
 use crate::live::{LiveThread, OpenThreads, Reach};
 use crate::memory::{MemoryFiles, MemoryPrompt, MemoryReader, MemorySettings};
 use crate::workspace::Workspace;
@@ -146,11 +148,24 @@ impl Session {
     ///
     /// Cost: that of [`Session::memory`].
     pub async fn memory_prompt(&self) -> MemoryPrompt {
-        let memory = self.read_memory(&self.memory_settings().sources).await;
+        let memory = self.configured_memory().await;
         memory.prompt_in_background(self.memory_settings().prompt.clone()).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the prompt memory could not be rendered");
             MemoryPrompt::default()
         })
+    }
+
+    /// Reads the memory that the workspace configures: its sources, and lists of what else lies under its indexed directories.
+    ///
+    /// Cost: that of [`MemoryReader::read_with_index`].
+    pub async fn configured_memory(&self) -> MemoryFiles {
+        let settings = self.memory_settings();
+        if settings.sources.is_empty() {
+            return MemoryFiles::default();
+        }
+        let memory = self.memory.read_with_index(&*self.backend, &settings.sources, &settings.index).await;
+        self.open.relieve(&self.thread).await;
+        memory
     }
 
     /// Returns the workspace's memory settings.
@@ -165,9 +180,9 @@ impl Session {
     }
 
     /// Returns the event that the state was replaced.
-    fn restored(&self) -> Result<Option<Arc<Events>>> {
+    fn replaced(&self, operation: FeedKind) -> Result<Option<Arc<Events>>> {
         let Some(feed) = &self.feed else { return Ok(None) };
-        Ok(Some(Arc::new(Events::restored(feed.clone(), self.scope.clone())?)))
+        Ok(Some(Arc::new(Events::replaced(feed.clone(), self.scope.clone(), operation)?)))
     }
 
     /// Saves the thread's state if it changed since it was read or saved. Returns whether it did.
@@ -211,7 +226,7 @@ impl Session {
         options.label = notes.label;
         options.metadata.extend(notes.metadata);
         let mut outbox = Outbox::of(&notes.extensions);
-        let event = self.restored()?.map(|event| (outbox.push_shared(event.clone()), event));
+        let event = self.replaced(FeedKind::Restore)?.map(|event| (outbox.push_shared(event.clone()), event));
         options.extensions = notes.extensions;
         options.extensions.insert(outbox);
         let restored = self.thread.restore(id, self.noted(&CallNotes::new()), options, self.tree.clone()).await?;
@@ -237,7 +252,7 @@ impl Session {
         let noted = self.noted(&CallNotes::new());
         let given = std::mem::take(&mut options.metadata);
         options.metadata = noted.metadata.clone().into_iter().chain(given).collect();
-        let event = self.restored()?;
+        let event = self.replaced(FeedKind::Merge)?;
         let merged = self.thread.merge(source.to_owned(), at, noted, options, self.tree.clone()).await?;
         if let Some(event) = event
             && merged.checkpoint.is_some()
@@ -270,7 +285,7 @@ impl Session {
     pub async fn save_as(&self, thread: &str) -> Result<()> {
         self.thread.save_as(thread).await?;
         if let Some(feed) = &self.feed {
-            Events::restored(feed.clone(), self.scope.clone().with_thread(thread))?.send(1, None).await;
+            Events::replaced(feed.clone(), self.scope.clone().with_thread(thread), FeedKind::Fork)?.send(1, None).await;
         }
         Ok(())
     }

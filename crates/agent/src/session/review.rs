@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::audit::{AuditPage, AuditRow};
+use crate::feed::FeedKind;
 use serde_json::Value;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Difference, Review, ReviewPurpose, Sight, Standing};
@@ -117,7 +118,7 @@ impl Session {
                 Err(error) => return Err(error),
             }
         };
-        self.workspace.notify_restored(&self.scope.clone().with_thread(thread)).await?;
+        self.workspace.notify_replaced(&self.scope.clone().with_thread(thread), FeedKind::Fork).await?;
         self.shown(made).await
     }
 
@@ -132,7 +133,7 @@ impl Session {
         self.save().await?;
         let checkpointer = self.thread.checkpointer()?;
         let count = checkpointer.copy(&self.scope, thread).await?;
-        self.workspace.notify_restored(&scope).await?;
+        self.workspace.notify_replaced(&scope, FeedKind::Fork).await?;
         let newest = find_checkpoint(&**checkpointer, &scope, "latest").await?;
         Ok((self.shown(newest).await?, count))
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use treehold_core::error::{Error, Result};
 
 /// The names of tools that entry points offer beside the sets.
-const RESERVED: [&str; 3] = ["history", "checkpoint", "restore"];
+const RESERVED: [&str; 4] = ["history", "checkpoint", "restore", "undo"];
 
 /// The longest name, which every model's API accepts.
 const NAME_BYTES_MAX: usize = 64;

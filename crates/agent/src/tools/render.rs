@@ -109,7 +109,7 @@ pub(super) fn cut_line(line: &str, start: usize, limit: usize) -> (&str, bool) {
 }
 
 /// Formats a size in bytes for people: `0B`, `512B`, `5.5K`, `2M`.
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = 'B';
     for next in ['K', 'M', 'G'] {
@@ -125,7 +125,7 @@ pub(super) fn size(bytes: u64) -> String {
 }
 
 /// Formats a count with its noun: `1 line`, `2,000 lines`, `3 entries`.
-pub(super) fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     let number = thousands(count as u64);
     match (count, noun.strip_suffix('y')) {
         (1, _) => format!("{number} {noun}"),

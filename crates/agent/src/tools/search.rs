@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use treehold_core::clock::parse_time;
 use treehold_core::error::{Error, Result};
-use treehold_core::ops::{OnFailure, SearchHit, SearchOptions, SearchResult};
+use treehold_core::ops::{NearWord, OnFailure, SearchHit, SearchOptions, SearchResult};
 use treehold_core::path::VfsPathBuf;
 use treehold_tree::backend::Backend;
 
@@ -103,7 +103,8 @@ impl FileTool for Search {
     const NAME: &'static str = "search";
     const TITLE: &'static str = "Find files by topic";
     const DESCRIPTION: &'static str = "Finds files by topic and returns the best match first, with its matching lines.\n\n\
-        - A file matches if its path or text contains any word of the query; more words and rarer ones rank higher. Word endings and case are ignored.\n\
+        - A file matches if its path or text contains any word of the query; more words and rarer ones rank higher. Word endings and case are ignored, \
+        and a word that no file contains finds those spelled nearly like it.\n\
         - Use it to find notes and memories when you do not know the exact wording; use grep to find all occurrences of an exact text.\n\
         - Line numbers are those of read_file.";
     const HINTS: Hints = Hints::ReadOnly;
@@ -125,9 +126,13 @@ impl FileTool for Search {
             (false, 0) => page.note(self.nothing(&result)),
             (false, _) => {}
         }
+        if shown > 0 {
+            result.near.iter().for_each(|near| page.note(instead(near)));
+        }
         page.note_failures(&result.failures, result.failures_count);
         let data = json!({
             "hits": result.hits[..shown],
+            "near": result.near,
             "offset": is_cut.then_some(self.offset + shown),
             "failures": result.failures,
             "failures_count": result.failures_count,
@@ -149,7 +154,16 @@ impl Search {
             return format!("no file beneath `{}` that {filters} holds a word of `{}`{left_out}", self.path, self.query);
         }
         let files = render::counted(usize::try_from(result.corpus.files).unwrap_or(usize::MAX), "file");
-        format!("no word of `{}` in {files} beneath `{}`{}", self.query, self.path, left_out(self.hidden, self.ignored))
+        let alike = if result.near.is_empty() { "" } else { ", nor one that is spelled like it," };
+        format!("no word of `{}`{alike} in {files} beneath `{}`{}", self.query, self.path, left_out(self.hidden, self.ignored))
+    }
+}
+
+/// Says what was found in place of a word that no file contains.
+fn instead(near: &NearWord) -> String {
+    match near.found.is_empty() {
+        true => format!("no file contains `{}`", near.spelled),
+        false => format!("no file contains `{}`; found instead: {}", near.spelled, near.found.join(", ")),
     }
 }
 
@@ -195,7 +209,11 @@ mod tests {
     async fn invalid_and_empty_searches_are_explained() {
         let backend = tree(&[("/a.md", "text\n")]).await;
         let none = call(&backend, "search", json!({"query": "absent", "path": "/"})).await;
-        assert!(none.text.starts_with("[search] no word of `absent` in 1 file beneath `/`; hidden"), "{}", none.text);
+        assert!(
+            none.text.starts_with("[search] no word of `absent`, nor one that is spelled like it, in 1 file beneath `/`; hidden"),
+            "{}",
+            none.text
+        );
         let filtered = call(&backend, "search", json!({"query": "text", "glob": "*.rs", "before": "2020-01-01"})).await;
         let expected = "[search] no file beneath `/` that matches `*.rs` and changed before `2020-01-01` holds a word of `text`; hidden";
         assert!(filtered.text.starts_with(expected), "{}", filtered.text);

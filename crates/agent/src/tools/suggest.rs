@@ -45,7 +45,7 @@ pub(super) fn did_you_mean<T: std::fmt::Display>(names: &[T]) -> String {
 /// Cost: at most 16 lookups, however deep the path and however many directories there are: up to six listings, of the
 /// root and of ancestors up to the first that exists, and one `stat` for each of up to ten other candidates. If a
 /// lookup fails, the error is returned without suggestions.
-pub(super) async fn with_near_paths(backend: &dyn Backend, error: Error) -> Error {
+pub async fn with_near_paths(backend: &dyn Backend, error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
     }

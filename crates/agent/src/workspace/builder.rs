@@ -1,6 +1,6 @@
 //! Building a workspace.
 
-use super::{OpenLayer, OpenLog, OpenMount, Opening, Plan, THREADS_BYTES_MAX, Told, Workspace};
+use super::{OpenHistory, OpenLayer, OpenLog, OpenMount, Opening, Plan, THREADS_BYTES_MAX, Told, Workspace};
 use crate::audit::AuditLog;
 use crate::feed::Feed;
 use crate::live::{OpenThreads, ThreadDurability};
@@ -13,7 +13,7 @@ use treehold_core::error::{Error, Result};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_store::{Namespace, Store};
-use treehold_tree::backend::Backend;
+use treehold_tree::backend::{Backend, StoreBackend};
 use treehold_tree::checkpoint::Checkpointer;
 
 /// Builds a [`Workspace`].
@@ -23,6 +23,7 @@ pub struct WorkspaceBuilder {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     told: BTreeMap<VfsPathBuf, Told>,
     past: BTreeSet<VfsPathBuf>,
+    histories: BTreeMap<VfsPathBuf, OpenHistory>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
@@ -40,6 +41,7 @@ impl WorkspaceBuilder {
             mounts: BTreeMap::new(),
             told: BTreeMap::new(),
             past: BTreeSet::new(),
+            histories: BTreeMap::new(),
             layers: Vec::new(),
             checkpointer: None,
             audit: None,
@@ -101,6 +103,20 @@ impl WorkspaceBuilder {
         Ok(self)
     }
 
+    /// Names the tree of a mount, whose files have a [history](StoreBackend::with_history). It is asked for the past; the mount itself must
+    /// record it.
+    ///
+    /// # Errors
+    /// [`InvalidPath`](treehold_core::error::ErrorKind::InvalidPath) for an invalid path.
+    pub fn with_history(
+        mut self,
+        path: impl AsRef<str>,
+        tree: impl Fn(&Scope) -> Result<StoreBackend> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        self.histories.insert(VfsPathBuf::parse(path)?, Arc::new(tree));
+        Ok(self)
+    }
+
     /// Declares that a mount is the state of the thread.
     pub fn with_state_mount(mut self, path: impl AsRef<str>) -> Result<Self> {
         self.told.insert(VfsPathBuf::parse(path)?, Told::State);
@@ -154,7 +170,7 @@ impl WorkspaceBuilder {
         self
     }
 
-    /// Sets which files are memory, for [`Session::memory_prompt`](crate::session::Session::memory_prompt). The default is `/memories/AGENTS.md` and `/workspace/AGENTS.md`.
+    /// Sets which files are memory, for [`Session::memory_prompt`](crate::session::Session::memory_prompt). The default is `/memories/AGENTS.md` and `/workspace/AGENTS.md`, with a list of what else lies under `/memories`.
     pub fn memory(mut self, settings: MemorySettings) -> Self {
         self.memory = settings;
         self
@@ -183,7 +199,21 @@ impl WorkspaceBuilder {
 
     /// Builds the workspace.
     pub fn build(self) -> Workspace {
-        let Self { mounts, mut told, past, layers, checkpointer, audit, feed, logs, durability, memory, tools, threads_bytes_max } = self;
+        let Self {
+            mounts,
+            mut told,
+            past,
+            histories,
+            layers,
+            checkpointer,
+            audit,
+            feed,
+            logs,
+            durability,
+            memory,
+            tools,
+            threads_bytes_max,
+        } = self;
         let open = Arc::new(OpenThreads::new(threads_bytes_max));
         if !mounts.contains_key(VfsPath::ROOT) {
             told.insert(VfsPathBuf::root(), Told::State);
@@ -193,6 +223,7 @@ impl WorkspaceBuilder {
             mounts,
             told,
             past,
+            histories,
             layers,
             checkpointer,
             audit,

@@ -6,14 +6,16 @@
 
 mod builder;
 mod opening;
+mod past;
 #[cfg(test)]
 mod tests;
 
 pub use builder::WorkspaceBuilder;
 pub use opening::Opening;
+pub(crate) use past::time_of;
 
 use crate::audit::AuditLog;
-use crate::feed::{Announce, Elsewhere, Events, Feed, FeedView};
+use crate::feed::{Announce, Elsewhere, Events, Feed, FeedKind, FeedView};
 use crate::live::{LiveThread, Mounted, OpenThreads, Reach, ThreadDurability};
 use crate::memory::MemorySettings;
 use crate::tools::ToolRegistry;
@@ -24,12 +26,13 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_store::{Namespace, Store, Watch};
-use treehold_tree::backend::{Backend, StateBackend, StateSnapshot};
-use treehold_tree::checkpoint::{At, Checkpointer, HistoryBackend, Reviewer};
+use treehold_tree::backend::{Backend, StateBackend, StateSnapshot, StoreBackend};
+use treehold_tree::checkpoint::{At, Checkpointer, Reviewer};
 use treehold_tree::composite::CompositeBackend;
 
 type OpenMount = Arc<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
 type OpenRows = Arc<dyn Fn(&Scope) -> Result<(Arc<dyn Store>, Namespace)> + Send + Sync>;
+type OpenHistory = Arc<dyn Fn(&Scope) -> Result<StoreBackend> + Send + Sync>;
 type OpenLog = Arc<dyn Fn(&Scope) -> Result<Option<Namespace>> + Send + Sync>;
 type OpenLayer = Arc<dyn Fn(Arc<dyn Backend>, &Scope) -> Arc<dyn Backend> + Send + Sync>;
 
@@ -74,6 +77,8 @@ struct Plan {
     told: BTreeMap<VfsPathBuf, Told>,
     /// The mount points of historical thread states.
     past: BTreeSet<VfsPathBuf>,
+    /// The trees whose files have a history.
+    histories: BTreeMap<VfsPathBuf, OpenHistory>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     audit: Option<Arc<AuditLog>>,
@@ -96,17 +101,6 @@ impl Workspace {
         WorkspaceBuilder::new()
     }
 
-    /// Opens the tree of a scope with the state at a checkpoint, read-only. The other mounts show their current files.
-    ///
-    /// # Errors
-    /// The errors of [`Workspace::session`] and [`HistoryBackend::open`]; [`Unsupported`](treehold_core::error::ErrorKind::Unsupported) in a workspace
-    /// that saves no threads.
-    pub async fn tree_at(&self, scope: &Scope, at: At) -> Result<Arc<dyn Backend>> {
-        let live = self.live(scope)?;
-        let history = HistoryBackend::open(&**live.checkpointer()?, scope, at).await?;
-        Ok(self.tree(&Opening::new(scope, &live, Some(&history)))?.0)
-    }
-
     /// Returns the open thread of a scope, or opens it.
     pub(crate) fn live(&self, scope: &Scope) -> Result<Arc<LiveThread>> {
         check(scope)?;
@@ -125,13 +119,13 @@ impl Workspace {
 
     /// Opens the tree of a scope with a thread's state. Returns it with the mount points of the state, and the kinds of all its mounts.
     pub(crate) fn reviewer(&self, scope: &Scope, live: &Arc<LiveThread>) -> Result<(Reviewer, Reach)> {
-        let (tree, reach) = self.tree(&Opening::new(scope, live, None))?;
+        let (tree, reach) = self.tree(&Opening::new(scope, live))?;
         Ok((Reviewer::new(tree, reach.places()), reach))
     }
 
     /// Opens every mount. Returns the tree, and which part of it is the thread's state.
     fn tree(&self, opening: &Opening<'_>) -> Result<(Arc<dyn Backend>, Reach)> {
-        let is_told = opening.history.is_none();
+        let is_told = opening.past.is_none();
         let mut reach = Reach::default();
         let mut root = opening.state.clone();
         if !self.0.mounts.contains_key(VfsPath::ROOT) {
@@ -145,6 +139,10 @@ impl Workspace {
             let mut backend = open(opening)?;
             let mounted = opening.mounted(matches!(self.0.told.get(path), Some(Told::State)), &backend);
             let elsewhere = reach.mount(path, mounted);
+            if let Some(past) = opening.past.filter(|_| mounted == Mounted::Other && !self.0.past.contains(path)) {
+                let history = self.0.histories.get(path).map(|open| open(opening.scope)).transpose()?;
+                backend = past.files(path, history)?;
+            }
             if is_told {
                 backend = self.announced(path, backend, opening.scope, elsewhere)?;
             }
@@ -346,18 +344,19 @@ impl Workspace {
             audit.delete(scope).await?;
         }
         if deleted.is_ok() {
-            self.notify_restored(scope).await?;
+            self.notify_replaced(scope, FeedKind::Restore).await?;
         }
         deleted
     }
 
-    /// Reports to the feed that the state of a thread was replaced. For callers that move a thread's head without a session.
+    /// Reports to the feed that the state of a thread was replaced, by a restore, merge or fork. For callers that move a thread's head
+    /// without a session.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an invalid scope. A failing store is logged and counted in [`Feed::lost`].
-    pub async fn notify_restored(&self, scope: &Scope) -> Result<()> {
+    pub async fn notify_replaced(&self, scope: &Scope, operation: FeedKind) -> Result<()> {
         let Some(feed) = &self.0.feed else { return Ok(()) };
-        Events::restored(feed.clone(), scope.clone())?.send(1, None).await;
+        Events::replaced(feed.clone(), scope.clone(), operation)?.send(1, None).await;
         Ok(())
     }
 

@@ -1,11 +1,12 @@
 //! The context in which a mount is opened.
 
+use super::past::Past;
 use crate::live::{LiveThread, Mounted, ThreadTree};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use treehold_core::scope::Scope;
 use treehold_tree::backend::Backend;
-use treehold_tree::checkpoint::{Checkpoint, HistoryBackend};
+use treehold_tree::checkpoint::Checkpoint;
 use treehold_tree::layer::Quota;
 
 /// The context in which a mount is opened: a scope, and the state of its thread.
@@ -13,20 +14,22 @@ use treehold_tree::layer::Quota;
 pub struct Opening<'a> {
     pub(super) scope: &'a Scope,
     thread: &'a Arc<LiveThread>,
-    /// The state at an earlier checkpoint, for a read-only tree of the past.
-    pub(super) history: Option<&'a HistoryBackend>,
+    /// The moment of a read-only tree of the past.
+    pub(super) past: Option<&'a Past>,
     /// The state as a tree, and whether the mount's function requested it.
     pub(super) state: Arc<dyn Backend>,
     took_state: AtomicBool,
 }
 
 impl<'a> Opening<'a> {
-    pub(super) fn new(scope: &'a Scope, thread: &'a Arc<LiveThread>, history: Option<&'a HistoryBackend>) -> Self {
-        let state: Arc<dyn Backend> = match history {
-            Some(history) => Arc::new(history.clone()),
-            None => Arc::new(ThreadTree(thread.clone())),
-        };
-        Self { scope, thread, history, state, took_state: AtomicBool::new(false) }
+    pub(super) fn new(scope: &'a Scope, thread: &'a Arc<LiveThread>) -> Self {
+        let state: Arc<dyn Backend> = Arc::new(ThreadTree(thread.clone()));
+        Self { scope, thread, past: None, state, took_state: AtomicBool::new(false) }
+    }
+
+    /// Opens mounts as they were.
+    pub(super) fn of_past(scope: &'a Scope, thread: &'a Arc<LiveThread>, past: &'a Past) -> Self {
+        Self { scope, thread, past: Some(past), state: past.state(), took_state: AtomicBool::new(false) }
     }
 
     /// Returns the caller's scope.
@@ -54,9 +57,14 @@ impl<'a> Opening<'a> {
         Arc::as_ptr(self.thread) as usize
     }
 
-    /// Returns the checkpoint of a historical state, or `None` for the live one.
+    /// Returns whether mounts are opened as they were at an earlier moment.
+    pub fn is_past(&self) -> bool {
+        self.past.is_some()
+    }
+
+    /// Returns the checkpoint of a historical state; `None` for the live one, and for a moment without one.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
-        self.history.map(HistoryBackend::checkpoint)
+        self.past.and_then(Past::checkpoint)
     }
 
     /// Makes a quota around the thread's state recount whenever [`Session::reload`](crate::session::Session::reload) replaces the state.

@@ -2,7 +2,7 @@
 
 use super::{Subject, Tree};
 use treehold_core::error::ErrorKind;
-use treehold_core::ops::{CaseMode, Encoding, EntryKind, GlobOptions, GrepOptions, GrepOutput};
+use treehold_core::ops::{CaseMode, Encoding, EntryKind, GlobOptions, GrepOptions, GrepOutput, SearchOptions};
 
 async fn plant(tree: &Tree, files: &[(&str, &str)]) {
     for (path, content) in files {
@@ -137,6 +137,31 @@ pub(super) async fn glob_hides_dot_names_unless_named(tree: Subject) {
     assert_eq!(all, ["/.env", "/.git/config", "/.github/ci.yml", "/a.yml", "/d/.x/y.yml", "/d/.z"]);
     let beneath = tree.glob("/.github", &GlobOptions::new("*")).await.expect("it is a directory");
     assert_eq!(beneath.entries.len(), 1, "a hidden directory is searched if the caller names it");
+}
+
+/// With hidden directories, a pattern without a slash and a grep without includes enter them, and names that start with a dot stay
+/// hidden.
+pub(super) async fn hidden_directories_are_entered_for_names_if_asked(tree: Subject) {
+    let files = ["/.env.yml", "/.github/.x.yml", "/.github/ci.yml", "/a.yml", "/d/.x/.y/z.yml", "/d/.x/z.txt"];
+    plant(&tree, &files.map(|file| (file, "needle\n"))).await;
+    let found = async |pattern: &str| tree.found_by(&GlobOptions::new(pattern).with_hidden_directories(true)).await;
+    assert_eq!(found("*.yml").await, ["/.github/ci.yml", "/a.yml", "/d/.x/.y/z.yml"]);
+    assert_eq!(found("**").await, ["/.github/ci.yml", "/a.yml", "/d/.x/.y/z.yml", "/d/.x/z.txt"]);
+    assert_eq!(found("**/*.yml").await, ["/a.yml"], "a pattern with a slash enters none");
+    assert_eq!(found("d/**").await, [""; 0]);
+    assert_eq!(found(".*").await, ["/.env.yml", "/.github/.x.yml"]);
+    let needle = || GrepOptions::new("needle").with_hidden_directories(true);
+    assert_eq!(
+        tree.lines(&needle()).await,
+        ["/.github/ci.yml:1:needle", "/a.yml:1:needle", "/d/.x/.y/z.yml:1:needle", "/d/.x/z.txt:1:needle"]
+    );
+    assert_eq!(tree.lines(&needle().with_include("*.txt")).await, ["/d/.x/z.txt:1:needle"]);
+    assert_eq!(tree.lines(&needle().with_include("**/*.yml")).await, ["/a.yml:1:needle"]);
+    let words = SearchOptions::new("needle").with_hidden_directories(true);
+    let hits = tree.search("/", &words).await.expect("it is a directory").hits;
+    let mut hits: Vec<_> = hits.iter().map(|hit| tree.seen(&hit.path)).collect();
+    hits.sort();
+    assert_eq!(hits, ["/.github/ci.yml", "/a.yml", "/d/.x/.y/z.yml", "/d/.x/z.txt"]);
 }
 
 /// `.gitignore` and `.ignore` apply on every tier: deeper files override outer ones, later lines earlier ones. They can be

@@ -67,6 +67,14 @@ pub(super) async fn ls_pages_are_complete_and_in_order(tree: Subject) {
     assert_eq!(rest.entries.iter().map(|entry| entry.name()).collect::<Vec<_>>(), ["f6", "f6-dir"]);
 }
 
+/// Entries that are no links lead nowhere.
+pub(super) async fn link_targets_of_a_listing_without_links_are_none(tree: Subject) {
+    tree.put("/d/f", "x").await;
+    tree.put("/d/g/h", "x").await;
+    let listing = tree.ls("/d", &LsOptions::new()).await.expect("it is a directory");
+    assert_eq!(tree.backend().link_targets(&listing).await.expect("all can be seen"), [None, None]);
+}
+
 /// `tree` lists everything beneath a directory in path order, down to a depth and up to a limit.
 pub(super) async fn tree_walks_in_path_order(tree: Subject) {
     for path in ["/d/b/c", "/d/b-/x", "/d/a", "/e"] {

@@ -3,7 +3,8 @@
 use super::Subject;
 use bytes::Bytes;
 use treehold_core::error::ErrorKind;
-use treehold_core::ops::{EntryKind, GrepOptions, LsOptions, ReadOptions, WriteMode};
+use treehold_core::ops::{Edit, EntryKind, GrepOptions, LsOptions, ReadOptions, WriteMode};
+use treehold_tree::backend::BackendExt;
 
 /// A fresh tree is empty.
 pub(super) async fn empty_tree_lists_nothing(tree: Subject) {
@@ -31,6 +32,38 @@ pub(super) async fn content_is_preserved_byte_for_byte(tree: Subject) {
         assert_eq!(tree.content(&path).await, content, "{content:?}");
         assert_eq!(tree.stat(&path).await.expect("it was written").size_bytes, content.len() as u64);
     }
+}
+
+/// A CRLF file that is shown with `\n` can be edited by the text shown, and keeps its endings.
+pub(super) async fn text_shown_with_unix_lines_is_found_by_edits(tree: Subject) {
+    tree.put("/dos.txt", "one\r\ntwo\r\nthree\r\n").await;
+    for options in [ReadOptions::new(), ReadOptions::lines(0, 3)] {
+        let read = tree.read("/dos.txt", &options).await.expect("it was written");
+        let size_bytes = read.size_bytes;
+        let shown = treehold_core::text::with_unix_lines(read);
+        assert_eq!((&*shown.content, shown.size_bytes), (&b"one\ntwo\nthree\n"[..], size_bytes));
+    }
+    let changed = tree.edit("/dos.txt", &[Edit::new("two\nthree\n", "2\n3\n4\n")]).await.expect("it occurs as shown");
+    assert_eq!(changed.replacements, 1);
+    assert_eq!(tree.content("/dos.txt").await, "one\r\n2\r\n3\r\n4\r\n");
+}
+
+/// A batch of reads answers in the order of its paths; a failure concerns its own path only.
+pub(super) async fn read_many_returns_contents_and_errors_in_order(tree: Subject) {
+    let paths: Vec<String> = (0..40).rev().map(|number| format!("/many/f{number}")).collect();
+    for path in &paths {
+        tree.put(path, path.clone()).await;
+    }
+    let named = paths.iter().map(String::as_str).chain(["/many", "/many/none", "/many/f0"]);
+    let mut asked: Vec<String> = named.map(|path| tree.path(path).to_string()).collect();
+    asked.push("relative".to_owned());
+    let mut read = tree.backend().read_many(&asked, &ReadOptions::new()).await;
+    assert_eq!(read.len(), asked.len());
+    for kind in [Some(ErrorKind::InvalidPath), None, Some(ErrorKind::NotFound), Some(ErrorKind::IsDirectory)] {
+        assert_eq!(read.pop().and_then(Result::err).map(|error| error.kind()), kind);
+    }
+    let read: Vec<_> = read.into_iter().map(|read| read.expect("it was written").content).collect();
+    assert_eq!(read, paths.iter().map(String::as_bytes).collect::<Vec<_>>());
 }
 
 /// Content larger than any page or chunk is preserved, also when read in parts.

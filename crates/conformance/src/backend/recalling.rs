@@ -3,7 +3,7 @@
 use super::{Subject, Tree};
 use jiff::{SignedDuration, Timestamp};
 use treehold_core::error::ErrorKind;
-use treehold_core::ops::{SearchOptions, SearchResult};
+use treehold_core::ops::{SearchOptions, SearchResult, Spelling};
 
 async fn plant(tree: &Tree, files: &[(&str, &str)]) {
     for (path, content) in files {
@@ -39,6 +39,36 @@ pub(super) async fn search_finds_files_by_any_word(tree: Subject) {
     assert_eq!(found(&tree, "friday DEPLOYS").await, ["/x1/one.txt", "/x2.txt"]);
     assert_eq!(found(&tree, "CAFE").await, ["/x2.txt"]);
     assert_eq!(found(&tree, "absent").await, [""; 0]);
+}
+
+/// A word that no file contains finds those that are spelled nearly like it, in text and in paths, and the result says which.
+pub(super) async fn search_finds_words_spelled_nearly_like_unknown_ones(tree: Subject) {
+    let files = [
+        ("/x1/api.md", "Lists have pagination by cursor.\nPaginations end.\n"),
+        ("/x2/Kubernetes.md", "the cluster of 2026\n"),
+        ("/x3.txt", "a cat and its hat\n"),
+        ("/x4.txt", "other words, page after page\n"),
+    ];
+    plant(&tree, &files).await;
+    let result = recalled(&tree, "/", &SearchOptions::new("pagnation")).await;
+    assert_eq!(result.hits.iter().map(|hit| tree.seen(&hit.path)).collect::<Vec<_>>(), ["/x1/api.md"]);
+    assert_eq!((&result.hits[0].frequencies[..], result.corpus.files_with[0]), (&[2][..], 1));
+    assert_eq!(result.hits[0].snippets[0].ranges, vec![11..21; 1]);
+    let near: Vec<(&str, &[String])> = result.near.iter().map(|near| (&*near.spelled, &near.found[..])).collect();
+    assert_eq!(near, [("pagnation", &["pagination".to_owned(), "paginations".to_owned()][..])]);
+    assert_eq!(found(&tree, "kuberntes").await, ["/x2/Kubernetes.md"]);
+    // Words that are found stay exact beside one that is not.
+    assert_eq!(found(&tree, "cat pagnation").await.len(), 2);
+    // Short words and numbers are found as they are written, and so are all if the caller says so.
+    for query in ["cot", "2025"] {
+        let result = recalled(&tree, "/", &SearchOptions::new(query)).await;
+        assert!(result.hits.is_empty() && result.near.is_empty(), "{query}: {result:?}");
+    }
+    let exact = recalled(&tree, "/", &SearchOptions::new("pagnation").with_spelling(Spelling::Exact)).await;
+    assert!(exact.hits.is_empty() && exact.near.is_empty(), "{exact:?}");
+    // A word that some file contains finds nothing else.
+    tree.put("/x5.txt", "pagnation\n").await;
+    assert_eq!(found(&tree, "pagnation").await, ["/x5.txt"]);
 }
 
 /// Words that few files contain weigh more than common ones, and many occurrences more than few.

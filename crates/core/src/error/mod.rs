@@ -23,37 +23,41 @@ pub enum ErrorKind {
     NotFound,
     /// Something exists already and the call was to create it. Choose another name, or overwrite.
     AlreadyExists,
-    /// The path is a directory and the call needs a file.
+    /// The path is a directory and the call needs a file. Name a file; `ls` lists those inside.
     IsDirectory,
-    /// The path, or one above it, is a file, and the call needs a directory.
+    /// The path, or one above it, is a file, and the call needs a directory. Name a directory, or remove the file.
     NotADirectory,
-    /// The text is not a valid path.
+    /// The text is not a valid path. Write an absolute path without `..`, such as `/notes/plan.md`.
     InvalidPath,
-    /// An argument is outside its range or malformed. The message says which and what is allowed.
+    /// An argument is outside its range or malformed. Correct it; the message says which and what is allowed.
     InvalidArgument,
-    /// The content changed since the version that the caller expects; [`Error::current_version`] is the present one.
+    /// The content changed since the version that the caller expects. Read it again and redo the change; [`Error::current_version`] is the
+    /// present version.
     Conflict,
-    /// The text to replace does not occur.
+    /// The text to replace does not occur. Read the file, and copy the text from it.
     NoMatch,
-    /// The text to replace occurs several times although it must be unique; [`Error::lines`] lists where.
+    /// The text to replace occurs several times although it must be unique. Add lines around it, or replace all; [`Error::lines`] lists
+    /// where it occurs.
     Ambiguous,
-    /// A rule or the host's permissions forbid the call, or it would leave the root of a host directory.
+    /// A rule or the host's permissions forbid the call, or it would leave the root of a host directory. Use another path, or ask whoever
+    /// wrote the rule; repeating the call does not help.
     PermissionDenied,
-    /// The tree is read-only.
+    /// The tree is read-only. Write elsewhere.
     ReadOnly,
-    /// The content or argument exceeds a fixed limit.
+    /// The content or argument exceeds a fixed limit. Split it; the message names the limit.
     TooLarge,
-    /// The change would exceed a quota.
+    /// The change would exceed a quota. Remove something, or ask for a larger quota.
     QuotaExceeded,
-    /// This tier does not support the call; check `capabilities` first.
+    /// This tier does not support the call. Do without it; `capabilities` says what a tier supports.
     Unsupported,
-    /// The tier is temporarily unavailable. Retrying may help.
+    /// The tier is temporarily unavailable. Retry after a pause.
     Unavailable,
-    /// The call timed out. Unless the message says otherwise, a change may have taken effect.
+    /// The call timed out. Read before you repeat a change: unless the message says otherwise, it may have taken effect.
     Deadline,
-    /// Stored data is damaged, or another server's answer is invalid.
+    /// Stored data is damaged, or another server's answer is invalid. Tell the operator; `treehold doctor` and `treehold store verify` find
+    /// what is damaged.
     Corrupt,
-    /// A bug in this program or in an underlying engine.
+    /// A bug in this program or in an underlying engine. Report it with the lines of the log.
     Internal,
 }
 

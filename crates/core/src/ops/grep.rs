@@ -248,6 +248,14 @@ impl GrepOptions {
         self
     }
 
+    /// Sets whether directories whose names start with a dot are entered for names that do not
+    /// ([`SearchScope::hidden_directories`]).
+    #[must_use]
+    pub fn with_hidden_directories(mut self, hidden_directories: bool) -> Self {
+        self.scope.hidden_directories = hidden_directories;
+        self
+    }
+
     /// Sets whether files excluded by ignore files are included.
     #[must_use]
     pub fn with_ignored(mut self, ignored: bool) -> Self {

@@ -17,6 +17,9 @@ pub struct SearchScope {
     /// Whether to include names that start with a dot. Otherwise such a name matches only a pattern segment that starts
     /// with a dot itself. Default false.
     pub hidden: bool,
+    /// Whether a pattern without `/` also matches names in directories whose names start with a dot. The same holds for a
+    /// grep or search without includes. Names that start with a dot themselves stay hidden. Default false.
+    pub hidden_directories: bool,
     /// Whether to include files excluded by `.gitignore` and `.ignore` files of the tree. Default false.
     pub ignored: bool,
     /// What happens when a mount fails.
@@ -34,6 +37,7 @@ impl Default for SearchScope {
             base: VfsPathBuf::root(),
             prune: Vec::new(),
             hidden: false,
+            hidden_directories: false,
             ignored: false,
             on_failure: OnFailure::default(),
             guard: None,

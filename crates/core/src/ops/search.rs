@@ -28,6 +28,8 @@ pub struct SearchOptions {
     pub offset: usize,
     /// The most snippets returned per file. Default 3.
     pub snippets_max: usize,
+    /// Whether words that are spelled nearly like one of the query are found too. Default [`Spelling::Lenient`].
+    pub spelling: Spelling,
     /// Set if the caller merges the result with those of other trees. A backend may ignore it; see [`SearchMerge`].
     pub merge: Option<SearchMerge>,
     /// The scope of the search and its exclusions.
@@ -50,6 +52,7 @@ impl SearchOptions {
             limit: 10,
             offset: 0,
             snippets_max: 3,
+            spelling: Spelling::Lenient,
             merge: None,
             scope: SearchScope::default(),
         }
@@ -104,10 +107,25 @@ impl SearchOptions {
         self
     }
 
+    /// Sets whether words that are spelled nearly like one of the query are found too.
+    #[must_use]
+    pub fn with_spelling(mut self, spelling: Spelling) -> Self {
+        self.spelling = spelling;
+        self
+    }
+
     /// Sets whether names that start with a dot are included.
     #[must_use]
     pub fn with_hidden(mut self, hidden: bool) -> Self {
         self.scope.hidden = hidden;
+        self
+    }
+
+    /// Sets whether directories whose names start with a dot are entered for names that do not
+    /// ([`SearchScope::hidden_directories`]).
+    #[must_use]
+    pub fn with_hidden_directories(mut self, hidden_directories: bool) -> Self {
+        self.scope.hidden_directories = hidden_directories;
         self
     }
 
@@ -156,6 +174,49 @@ impl SearchOptions {
         grep.exclude.clone_from(&self.exclude);
         grep.scope = self.scope.clone();
         grep
+    }
+}
+
+/// How exactly the words of a query are spelled.
+///
+/// A word of four to seven letters is spelled nearly like another if one letter is missing, added or different, or two neighbours are
+/// exchanged; a longer one if that is so twice. Words with digits, and shorter ones, are found as they are written. Endings, case and
+/// accents never count.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Spelling {
+    /// A word that no file contains also finds the words that are spelled nearly like it, in trees of up to 4 million words. Such a
+    /// search reads every selected file, and `near` of the result says what it found.
+    #[default]
+    Lenient,
+    /// Words are found as they are written.
+    Exact,
+    /// These words of the query, in normalized form, also find words that are spelled nearly like them. A composite asks this of its
+    /// mounts, once it knows the words that none of them contains.
+    Near(Vec<String>),
+}
+
+/// A word of a query that no file contains, and what was found in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct NearWord {
+    /// The word in normalized form, as in `words` of the result.
+    pub word: String,
+    /// The word as the query spells it, in lower case.
+    pub spelled: String,
+    /// Words that were found instead, in lower case: those in the paths and the snippets of the hits, at most
+    /// [8](Self::FOUND_MAX).
+    pub found: Vec<String>,
+}
+
+impl NearWord {
+    /// The most words in [`found`](Self::found).
+    pub const FOUND_MAX: usize = 8;
+
+    /// A word in whose place nothing was found yet.
+    pub fn new(word: impl Into<String>, spelled: impl Into<String>) -> Self {
+        Self { word: word.into(), spelled: spelled.into(), found: Vec::new() }
     }
 }
 
@@ -289,6 +350,9 @@ pub struct SearchResult {
     pub hits: Vec<SearchHit>,
     /// The counts by which the words were weighed.
     pub corpus: Corpus,
+    /// The words that no file contains, for which words that are spelled nearly like them were looked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub near: Vec<NearWord>,
     /// Set if there are more files; the cursor is the next offset, empty after the last rank that is returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncation>,

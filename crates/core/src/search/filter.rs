@@ -1,6 +1,6 @@
 //! Which directories a search enters, and which files it selects.
 
-use super::glob::{self, Glob, GlobRules};
+use super::glob::{Glob, GlobRules, Hidden};
 use crate::error::{Error, Result};
 use crate::ops::{GlobOptions, GrepCursor, GrepOptions, PathGuard, SearchScope};
 use crate::path::{VfsPath, VfsPathBuf};
@@ -38,7 +38,7 @@ pub struct PathFilter {
 #[derive(Debug)]
 enum Include {
     /// Everything, or everything except names that start with a dot.
-    All { hidden: bool },
+    All(Hidden),
     /// Whatever one of these globs matches.
     Globs(Vec<Glob>),
 }
@@ -66,7 +66,7 @@ impl PathFilter {
     /// # Errors
     /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a malformed pattern.
     pub fn for_glob(root: &VfsPath, options: &GlobOptions) -> Result<Self> {
-        let rules = GlobRules { case_insensitive: options.case_insensitive, sees_hidden: options.scope.hidden, takes_beneath: false };
+        let rules = GlobRules { case_insensitive: options.case_insensitive, hidden: Hidden::of(&options.scope), takes_beneath: false };
         let pattern = Glob::compile(&options.pattern, rules)?;
         let kinds = match (pattern.directories_only(), options.directories) {
             (true, _) => Kinds::Directories,
@@ -87,14 +87,14 @@ impl PathFilter {
     /// # Errors
     /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a malformed glob or an unknown type.
     pub fn for_grep(root: &VfsPath, options: &GrepOptions) -> Result<Self> {
-        let hidden = options.scope.hidden;
-        let include = GlobRules { case_insensitive: false, sees_hidden: hidden, takes_beneath: true };
+        let hidden = Hidden::of(&options.scope);
+        let include = GlobRules { case_insensitive: false, hidden, takes_beneath: true };
         let (negated, positive): (Vec<&str>, Vec<&str>) =
             options.include.iter().map(|glob| &**glob).partition(|glob| glob.starts_with('!'));
         let exclude = negated.iter().map(|glob| &glob[1..]).chain(options.exclude.iter().map(|glob| &**glob));
         let exclude = exclude.map(|glob| Glob::parse(glob, false)).collect::<Result<Vec<_>>>()?;
         let include = positive.into_iter().map(|glob| Glob::compile(glob, include)).collect::<Result<Vec<_>>>()?;
-        let include = if include.is_empty() { Include::All { hidden } } else { Include::Globs(include) };
+        let include = if include.is_empty() { Include::All(hidden) } else { Include::Globs(include) };
         let types = (!options.types.is_empty()).then(|| select_types(&options.types)).transpose()?;
         let cursor =
             options.start_after.as_ref().map(|cursor| Cursor { path: cursor.path.clone(), inclusive: cursor.line != GrepCursor::END });
@@ -169,9 +169,8 @@ impl PathFilter {
     /// Returns whether every file in `directory` is selected, except possibly those whose names start with a dot. `directory`
     /// must be the search root or have been entered. If true, a walk need not ask for each file.
     pub fn takes_children(&self, directory: &VfsPath) -> bool {
-        let is_hidden = || self.relative(directory).is_some_and(|relative| glob::has_hidden(&relative));
         let takes_all = match self.include {
-            Include::All { hidden } => hidden || !is_hidden(),
+            Include::All(hidden) => self.relative(directory).is_none_or(|relative| hidden.enters(&relative)),
             Include::Globs(_) => false,
         };
         let has_rules = !self.prune.is_empty() || self.guard.is_some() || !self.exclude.is_empty() || self.types.is_some();
@@ -198,7 +197,7 @@ impl PathFilter {
 
     fn matches(&self, relative: &str) -> bool {
         match &self.include {
-            Include::All { hidden } => *hidden || !glob::has_hidden(relative),
+            Include::All(hidden) => hidden.selects(relative),
             Include::Globs(globs) => globs.iter().any(|glob| glob.is_match(relative)),
         }
     }
@@ -206,7 +205,7 @@ impl PathFilter {
     /// Returns whether something beneath a directory may be included.
     fn may_hold(&self, relative: &str) -> bool {
         match &self.include {
-            Include::All { hidden } => *hidden || !glob::has_hidden(relative),
+            Include::All(hidden) => hidden.enters(relative),
             Include::Globs(globs) => globs.iter().any(|glob| glob.can_match_beneath(relative)),
         }
     }
@@ -216,7 +215,7 @@ impl PathFilter {
             return None;
         }
         let literal = match &self.include {
-            Include::All { .. } => Cow::Borrowed(""),
+            Include::All(_) => Cow::Borrowed(""),
             Include::Globs(globs) => Cow::Owned(shared_directories(globs.iter().map(Glob::literal_prefix))),
         };
         // A segment that is not a legal name cannot match anything.
@@ -397,6 +396,9 @@ mod tests {
         assert!(named.selects(&path("/.github/a"), false) && !named.enters(&path("/.git")) && !named.selects(&path("/.github/.a"), false));
         let all = of_grep(&GrepOptions::new("x").with_hidden(true));
         assert!(all.selects(&path("/.env"), false) && all.enters(&path("/.git")));
+        let entered = of_grep(&GrepOptions::new("x").with_hidden_directories(true));
+        assert!(!entered.selects(&path("/.env"), false) && entered.enters(&path("/.git")) && entered.selects(&path("/.git/a"), false));
+        assert!(!entered.selects(&path("/.git/.a"), false) && entered.takes_children(&path("/.git")));
     }
 
     #[test]

@@ -9,8 +9,9 @@
 //! took, which would dominate a search over a small tree or over many mounts.
 
 use super::name::NameMatcher;
-use super::pattern::{Pattern, SEGMENTS_MAX, Segment};
+use super::pattern::{Pattern, SEGMENTS_MAX, Segment, Token};
 use crate::error::{Error, Result};
+use crate::ops::SearchScope;
 use memchr::{memchr_iter, memrchr};
 
 pub use super::pattern::PATTERN_BYTES_MAX;
@@ -46,7 +47,7 @@ impl Glob {
     /// `..` segment, a control character, an unclosed `{` or `[`, a `\` at the end, a reversed range, an unknown class, over 60
     /// segments, and a pattern that is too long, too deeply nested or has too many alternatives.
     pub fn parse(pattern: &str, case_insensitive: bool) -> Result<Self> {
-        Self::compile(pattern, GlobRules { case_insensitive, sees_hidden: true, takes_beneath: false })
+        Self::compile(pattern, GlobRules { case_insensitive, hidden: Hidden::Included, takes_beneath: false })
     }
 
     /// Compiles a pattern that does not match hidden names: as in a shell, a segment that starts with a dot is matched only by a
@@ -55,7 +56,7 @@ impl Glob {
     /// # Errors
     /// As [`Glob::parse`].
     pub fn parse_visible(pattern: &str, case_insensitive: bool) -> Result<Self> {
-        Self::compile(pattern, GlobRules { case_insensitive, sees_hidden: false, takes_beneath: false })
+        Self::compile(pattern, GlobRules { case_insensitive, hidden: Hidden::Excluded, takes_beneath: false })
     }
 
     /// Compiles a pattern by the rules of a search.
@@ -66,12 +67,13 @@ impl Glob {
                 segments.push(Segment::Deep);
             }
         }
+        let enters_hidden = rules.hidden == Hidden::Entered && parsed.is_bare;
         let alternatives: Vec<_> =
-            parsed.alternatives.into_iter().map(|segments| Alternative::new(segments, rules.case_insensitive)).collect();
+            parsed.alternatives.into_iter().map(|segments| Alternative::new(segments, rules.case_insensitive, enters_hidden)).collect();
         Ok(Self {
             literal_prefix: literal_prefix(&alternatives),
             alternatives,
-            sees_hidden: rules.sees_hidden,
+            sees_hidden: rules.hidden == Hidden::Included,
             directories_only: parsed.trailing_slash && !rules.takes_beneath,
         })
     }
@@ -107,10 +109,46 @@ impl Glob {
 pub(super) struct GlobRules {
     /// Letters match in any case.
     pub(super) case_insensitive: bool,
-    /// Wildcards match names that start with a dot.
-    pub(super) sees_hidden: bool,
+    /// What wildcards do with names that start with a dot.
+    pub(super) hidden: Hidden,
     /// With a trailing slash, the pattern matches everything beneath the directory instead of the directory itself.
     pub(super) takes_beneath: bool,
+}
+
+/// What wildcards do with names that start with a dot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hidden {
+    /// They match none.
+    Excluded,
+    /// They match none, but a pattern without `/` is matched against the names in all directories.
+    Entered,
+    /// They match them like others.
+    Included,
+}
+
+impl Hidden {
+    /// Returns what the options of a search ask for.
+    pub(super) fn of(scope: &SearchScope) -> Self {
+        match (scope.hidden, scope.hidden_directories) {
+            (true, _) => Self::Included,
+            (false, true) => Self::Entered,
+            (false, false) => Self::Excluded,
+        }
+    }
+
+    /// Returns whether a search without patterns selects a path.
+    pub(super) fn selects(self, relative: &str) -> bool {
+        match self {
+            Self::Included => true,
+            Self::Entered => !relative[memrchr(b'/', relative.as_bytes()).map_or(0, |slash| slash + 1)..].starts_with('.'),
+            Self::Excluded => !has_hidden(relative),
+        }
+    }
+
+    /// Returns whether a search without patterns enters a directory.
+    pub(super) fn enters(self, relative: &str) -> bool {
+        self != Self::Excluded || !has_hidden(relative)
+    }
 }
 
 /// Returns whether any segment of a relative path starts with a dot.
@@ -129,23 +167,32 @@ struct Alternative {
 
 #[derive(Debug, Clone)]
 enum Matcher {
+    /// Any number of segments, whatever their names.
+    Any,
     /// `**`
     Deep,
     Name(NameMatcher),
 }
 
 impl Alternative {
-    fn new(segments: Vec<Segment>, case_insensitive: bool) -> Self {
+    /// Compiles the segments. If it `enters_hidden`, the first `**` matches any directories, and only names are hidden.
+    fn new(mut segments: Vec<Segment>, case_insensitive: bool, enters_hidden: bool) -> Self {
+        if enters_hidden && segments == [Segment::Deep] {
+            segments.push(Segment::Name(vec![vec![Token::Star]]));
+        }
         assert!(segments.len() <= SEGMENTS_MAX + 1, "the states of a glob do not fit in one word");
-        let segments: Vec<Matcher> = segments
+        let mut segments: Vec<Matcher> = segments
             .into_iter()
             .map(|segment| match segment {
                 Segment::Deep => Matcher::Deep,
                 Segment::Name(names) => Matcher::Name(NameMatcher::new(names, case_insensitive)),
             })
             .collect();
+        if enters_hidden && let [first @ Matcher::Deep, ..] = &mut segments[..] {
+            *first = Matcher::Any;
+        }
         let inner = &segments[..segments.len() - 1];
-        let skippable = inner.iter().enumerate().filter(|(_, segment)| matches!(segment, Matcher::Deep)).map(|(place, _)| 1 << place).sum();
+        let skippable = inner.iter().enumerate().filter(|(_, segment)| segment.is_deep()).map(|(place, _)| 1 << place).sum();
         Self { segments, skippable }
     }
 
@@ -167,9 +214,11 @@ impl Alternative {
         if directory.is_empty() {
             return places;
         }
-        if let [Matcher::Deep, _] = self.segments[..] {
-            // A name at any depth, which is the pattern of most searches.
-            return if sees_hidden || !has_hidden(directory) { places } else { 0 };
+        // A name at any depth is the pattern of most searches.
+        match self.segments[..] {
+            [Matcher::Deep, _] => return if sees_hidden || !has_hidden(directory) { places } else { 0 },
+            [Matcher::Any, _] => return places,
+            _ => {}
         }
         let mut at = 0;
         for slash in memchr_iter(b'/', directory.as_bytes()).chain([directory.len()]) {
@@ -194,7 +243,7 @@ impl Alternative {
         while left != 0 {
             let place = left.trailing_zeros() as usize;
             left &= left - 1;
-            let stays = matches!(self.segments[place], Matcher::Deep);
+            let stays = self.segments[place].is_deep();
             // If the last segment matched, nothing beneath can match, unless that segment is `**`.
             if (stays || place + 1 < self.segments.len()) && self.segments[place].is_match(name, sees_hidden) {
                 next |= 1 << if stays { place } else { place + 1 };
@@ -205,9 +254,15 @@ impl Alternative {
 }
 
 impl Matcher {
+    /// Returns whether it matches any number of segments.
+    fn is_deep(&self) -> bool {
+        matches!(self, Self::Any | Self::Deep)
+    }
+
     fn is_match(&self, name: &str, sees_hidden: bool) -> bool {
         let is_hidden = !sees_hidden && name.starts_with('.');
         match self {
+            Self::Any => true,
             Self::Deep => !is_hidden,
             Self::Name(matcher) => matcher.is_match(name, is_hidden),
         }
@@ -219,7 +274,7 @@ fn literal_prefix(alternatives: &[Alternative]) -> String {
     let directories = |alternative: &Alternative| -> Vec<String> {
         let (_, above) = alternative.segments.split_last().expect("every alternative has a segment");
         let literals = above.iter().map_while(|segment| match segment {
-            Matcher::Deep => None,
+            Matcher::Any | Matcher::Deep => None,
             Matcher::Name(matcher) => matcher.literal(),
         });
         literals.map(str::to_owned).collect()

@@ -1,7 +1,7 @@
 //! Property tests of globs, compared with a recursive matcher and with `globset`.
 
 use super::PathFilter;
-use super::glob::Glob;
+use super::glob::{Glob, GlobRules, Hidden};
 use crate::error::ErrorKind;
 use crate::ops::{GlobOptions, GrepOptions};
 use crate::path::{VfsPath, VfsPathBuf};
@@ -161,12 +161,15 @@ proptest! {
 
     #[test]
     fn glob_agrees_with_naive_recursion(pattern in patterns(), paths in vec(relative_paths(), 1..8)) {
-        for sees_hidden in [true, false] {
-            let parsed = if sees_hidden { Glob::parse(&pattern, false) } else { Glob::parse_visible(&pattern, false) };
-            let Ok(glob) = parsed else { continue };
+        for hidden in [Hidden::Excluded, Hidden::Entered, Hidden::Included] {
+            let Ok(glob) = Glob::compile(&pattern, GlobRules { case_insensitive: false, hidden, takes_beneath: false }) else { continue };
+            let is_bare = !pattern.trim_end_matches('/').contains('/');
             for path in &paths {
                 let matched = glob.is_match(path);
-                prop_assert_eq!(matched, naive::is_match(&pattern, path, sees_hidden), "{} {} {}", pattern, path, sees_hidden);
+                // Such a pattern is matched against the name alone.
+                let name = path.rsplit('/').next().unwrap_or_default();
+                let met = if hidden == Hidden::Entered && is_bare { name } else { path };
+                prop_assert_eq!(matched, naive::is_match(&pattern, met, hidden == Hidden::Included), "{} {} {:?}", pattern, path, hidden);
                 if matched {
                     let prefix = glob.literal_prefix();
                     prop_assert!(prefix.is_empty() || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')));

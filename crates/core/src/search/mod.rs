@@ -22,6 +22,7 @@ pub mod ignore;
 mod line_laws;
 pub mod literal;
 mod name;
+mod near;
 mod page;
 pub mod parallel;
 mod pattern;

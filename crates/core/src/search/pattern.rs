@@ -106,6 +106,8 @@ pub(super) struct Pattern {
     pub(super) alternatives: Vec<Vec<Segment>>,
     /// Whether the pattern ended with `/`.
     pub(super) trailing_slash: bool,
+    /// Whether it matches names at any depth, because it contains no other `/`.
+    pub(super) is_bare: bool,
 }
 
 /// One segment of an alternative.
@@ -180,7 +182,7 @@ impl Pattern {
         if alternatives.is_empty() {
             return Err("it names nothing; use `**` to match everything".into());
         }
-        Ok(Self { alternatives, trailing_slash })
+        Ok(Self { alternatives, trailing_slash, is_bare: !anchored })
     }
 }
 

@@ -3,9 +3,10 @@
 //! The score of a file is [BM25](https://en.wikipedia.org/wiki/Okapi_BM25). Each word of the query counts more the rarer it is
 //! among the files and the more often it occurs in the file (with diminishing returns), and less the longer the file is.
 
+use super::near::Spelled;
 use super::words;
 use crate::error::{Error, Result};
-use crate::ops::{Corpus, SearchHit, SearchOptions, SearchResult, Snippet, Truncation, TruncationReason, Version};
+use crate::ops::{Corpus, NearWord, SearchHit, SearchOptions, SearchResult, Snippet, Spelling, Truncation, TruncationReason, Version};
 use crate::path::{VfsPath, VfsPathBuf};
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -20,6 +21,9 @@ const LENGTH_WEIGHT: f64 = 0.75;
 /// The most different words in a query.
 pub const QUERY_WORDS_MAX: usize = 64;
 
+/// The most words of a tree in which a lenient search looks for words that are spelled nearly like those of the query: some 24 MB of text.
+pub const NEAR_WORDS_MAX: u64 = 4_000_000;
+
 /// The most bytes of a line that a snippet shows.
 const SNIPPET_BYTES_MAX: usize = 240;
 
@@ -31,7 +35,14 @@ const SNIPPET_BYTES_BEFORE: usize = 60;
 pub struct Query {
     words: Vec<String>,
     numbers: HashMap<String, usize>,
+    /// The words that can be spelled nearly, with their numbers.
+    spelled: Vec<(usize, Spelled)>,
+    /// Those of them that also match words that are spelled nearly like them.
+    near: Vec<(usize, Spelled)>,
 }
+
+/// The words of a text that were compared with a query, each as it is written with the number of the word that it is nearly.
+type Compared = HashMap<String, Option<usize>>;
 
 /// The occurrences of a query's words in one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -63,8 +74,76 @@ impl Query {
             let message = format!("the offset is past rank {}; use more precise words", SearchOptions::RANK_MAX);
             return Err(Error::invalid_argument(message));
         }
-        let numbers = words.iter().cloned().enumerate().map(|(number, word)| (word, number)).collect();
-        Ok(Self { words, numbers })
+        let numbers: HashMap<String, usize> = words.iter().cloned().enumerate().map(|(number, word)| (word, number)).collect();
+        let mut spelled: Vec<(usize, Spelled)> = Vec::new();
+        for (word, written) in words::spelled(&options.query) {
+            if let (Some(number), Some(word)) = (numbers.get(&word), Spelled::new(&written))
+                && spelled.iter().all(|(known, _)| known != number)
+            {
+                spelled.push((*number, word));
+            }
+        }
+        let near = match &options.spelling {
+            Spelling::Near(near) => spelled.iter().filter(|(number, _)| near.contains(&words[*number])).cloned().collect(),
+            Spelling::Lenient | Spelling::Exact => Vec::new(),
+        };
+        Ok(Self { words, numbers, spelled, near })
+    }
+
+    /// Returns the options of the search that also finds words that are spelled nearly like those that no file contains. Returns `None` if
+    /// every word was found, if the options ask for the exact spelling, and in a tree of over [`NEAR_WORDS_MAX`] words, where it would take
+    /// too long. `corpus` counts the files of the exact search.
+    pub fn nearly(&self, options: &SearchOptions, corpus: &Corpus) -> Option<SearchOptions> {
+        let corpus = options.weighed_by(corpus);
+        if options.spelling != Spelling::Lenient || corpus.words > NEAR_WORDS_MAX || corpus.files == 0 {
+            return None;
+        }
+        let is_unknown = |number: usize| corpus.files_with.get(number).is_none_or(|files| *files == 0);
+        let unknown: Vec<String> =
+            self.spelled.iter().filter(|(number, _)| is_unknown(*number)).map(|(number, _)| self.words[*number].clone()).collect();
+        (!unknown.is_empty()).then(|| options.clone().with_spelling(Spelling::Near(unknown)))
+    }
+
+    /// Says in a result which words were found in place of those that no file contains, from its paths and snippets.
+    pub fn tell_near(&self, result: &mut SearchResult) {
+        let mut near: Vec<NearWord> = Vec::with_capacity(self.near.len());
+        for (number, spelled) in &self.near {
+            let mut word = NearWord::new(self.words[*number].clone(), spelled.text());
+            let paths = result.hits.iter().map(|hit| hit.path.as_str());
+            let texts = result.hits.iter().flat_map(|hit| hit.snippets.iter().map(|snippet| snippet.text.as_str()));
+            let mut compared = Compared::new();
+            for text in paths.chain(texts) {
+                words::each(text, |range, normalized| {
+                    let written = &text[range];
+                    if word.found.len() < NearWord::FOUND_MAX && self.number(written, normalized, &mut compared) == Some(*number) {
+                        let found = words::folded(written);
+                        if !word.found.contains(&found) {
+                            word.found.push(found);
+                        }
+                    }
+                });
+            }
+            near.push(word);
+        }
+        result.near = near;
+    }
+
+    /// Returns the number of the word of the query that a word of a text is, or is nearly.
+    fn number(&self, written: &str, word: &str, compared: &mut Compared) -> Option<usize> {
+        if let Some(number) = self.numbers.get(word) {
+            return Some(*number);
+        }
+        if self.near.is_empty() {
+            return None;
+        }
+        if let Some(known) = compared.get(written) {
+            return *known;
+        }
+        let folded = words::folded(written);
+        let distances = self.near.iter().filter_map(|(number, near)| near.distance(&folded).map(|distance| (distance, *number)));
+        let number = distances.min().map(|(_, number)| number);
+        compared.insert(written.to_owned(), number);
+        number
     }
 
     /// Returns the words in their normalized form, each once.
@@ -75,10 +154,11 @@ impl Query {
     /// Counts the words of the query in a file. `path` is its path within its own tree.
     pub fn features(&self, path: &VfsPath, content: &[u8]) -> Features {
         let mut features = Features { words: 0, frequencies: vec![0; self.words.len()] };
-        words::each_of_file(path, content, |word, weight| {
+        let mut compared = Compared::new();
+        words::each_of_file(path, content, |written, word, weight| {
             features.words = features.words.saturating_add(1);
-            if let Some(number) = self.numbers.get(word) {
-                let frequency = &mut features.frequencies[*number];
+            if let Some(number) = self.number(written, word, &mut compared) {
+                let frequency = &mut features.frequencies[number];
                 *frequency = frequency.saturating_add(weight);
             }
         });
@@ -93,10 +173,11 @@ impl Query {
         let weights: Vec<f64> = corpus.files_with.iter().map(|files_with| rarity(corpus.files, *files_with)).collect();
         let content = &content[..content.len().min(words::CONTENT_BYTES_MAX)];
         let mut found: Vec<(f64, usize, &[u8])> = Vec::new();
+        let mut compared = Compared::new();
         for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let mut held = vec![false; self.words.len()];
-            self.each_in(&String::from_utf8_lossy(line), |_, number| held[number] = true);
+            self.each_in(&String::from_utf8_lossy(line), &mut compared, |_, number| held[number] = true);
             let weight: f64 = held.iter().zip(&weights).filter(|(held, _)| **held).map(|(_, weight)| weight).sum();
             if weight > 0.0 {
                 found.push((weight, index + 1, line));
@@ -113,7 +194,7 @@ impl Query {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         // The first occurrence of the most significant word.
         let mut telling: Option<(f64, Range<usize>)> = None;
-        self.each_in(line, |range, word| {
+        self.each_in(line, &mut Compared::new(), |range, word| {
             let weight = weights.get(word).copied().unwrap_or(0.0);
             if telling.as_ref().is_none_or(|(most, _)| weight > *most) {
                 telling = Some((weight, range.clone()));
@@ -135,10 +216,10 @@ impl Query {
     }
 
     /// Calls `take` with the position and number of each query word in a text.
-    fn each_in(&self, text: &str, mut take: impl FnMut(Range<usize>, usize)) {
+    fn each_in(&self, text: &str, compared: &mut Compared, mut take: impl FnMut(Range<usize>, usize)) {
         words::each(text, |range, word| {
-            if let Some(number) = self.numbers.get(word) {
-                take(range, *number);
+            if let Some(number) = self.number(&text[range.clone()], word, compared) {
+                take(range, number);
             }
         });
     }
@@ -182,6 +263,18 @@ pub fn score(corpus: &Corpus, words: u32, frequencies: &[u32]) -> f64 {
         rarity(corpus.files, *files_with) * frequency * (SATURATION + 1.0) / (frequency + length)
     };
     frequencies.iter().zip(&corpus.files_with).map(of_word).sum()
+}
+
+/// Returns how much of a query a file covers, from 0 to 1: the part of the total rarity of its words that the file contains. A word that no
+/// file contains counts too.
+pub fn coverage(corpus: &Corpus, frequencies: &[u32]) -> f64 {
+    let weights = corpus.files_with.iter().map(|files_with| rarity(corpus.files, *files_with));
+    let (mut held, mut total) = (0.0, 0.0);
+    for (weight, frequency) in weights.zip(frequencies) {
+        total += weight;
+        held += if *frequency > 0 { weight } else { 0.0 };
+    }
+    if total > 0.0 { held / total } else { 0.0 }
 }
 
 /// A file that contains words of a query.
@@ -281,6 +374,16 @@ mod tests {
     fn score_equals_bm25_computed_by_hand() {
         let found = score(&corpus(10, 100, &[3]), 8, &[2]);
         assert!((found - 1.668_405).abs() < 1e-6, "{found}");
+    }
+
+    #[test]
+    fn coverage_is_the_part_of_the_rarity_that_a_file_holds() {
+        let counts = corpus(10, 100, &[1, 9, 0]);
+        assert_eq!((coverage(&counts, &[1, 5, 1]), coverage(&counts, &[0, 0, 0])), (1.0, 0.0));
+        let [rare, common, unknown] = [[1, 0, 0], [0, 1, 0], [0, 0, 1]].map(|held| coverage(&counts, &held));
+        assert!(unknown > rare && rare > common && common > 0.0, "{rare} {common} {unknown}");
+        assert!((rare + common + unknown - 1.0).abs() < 1e-9);
+        assert_eq!(coverage(&corpus(0, 0, &[]), &[]), 0.0);
     }
 
     #[test]

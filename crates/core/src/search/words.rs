@@ -99,6 +99,13 @@ pub fn words_of_query(query: &str) -> Vec<String> {
     if words.words.is_empty() { fillers.words } else { words.words }
 }
 
+/// Returns each word of a text in normalized form, and as it is spelled: in lower case and without accents, but with its ending.
+pub(super) fn spelled(text: &str) -> Vec<(String, String)> {
+    let mut words = Vec::new();
+    each(text, |range, word| words.push((word.to_owned(), folded(&text[range]))));
+    words
+}
+
 /// Words without duplicates, in their order.
 #[derive(Default)]
 struct Distinct {
@@ -115,11 +122,11 @@ impl Distinct {
     }
 }
 
-/// Calls `take` with each word of a file and its weight.
-pub(super) fn each_of_file(path: &VfsPath, content: &[u8], mut take: impl FnMut(&str, u32)) {
-    each(path.as_str(), |_, word| take(word, PATH_WEIGHT));
+/// Calls `take` with each word of a file as it is written, in normalized form, and its weight.
+pub(super) fn each_of_file(path: &VfsPath, content: &[u8], mut take: impl FnMut(&str, &str, u32)) {
+    each(path.as_str(), |range, word| take(&path.as_str()[range], word, PATH_WEIGHT));
     if let Some(text) = text_of(content) {
-        each(&text, |_, word| take(word, 1));
+        each(&text, |range, word| take(&text[range], word, 1));
     }
 }
 
@@ -228,8 +235,26 @@ fn is_apostrophe(character: char) -> bool {
     matches!(character, '\'' | '’')
 }
 
+/// Returns a word in lower case and without accents.
+pub(super) fn folded(word: &str) -> String {
+    let mut folded = String::new();
+    fold(word, &mut folded);
+    folded
+}
+
 /// Writes the normalized form of a word.
 fn compare(word: &str, compared: &mut String) {
+    fold(word, compared);
+    let is_english = |byte: u8| byte.is_ascii_lowercase() || byte == b'\'';
+    if compared.len() >= STEMMED_BYTES_MIN && compared.len() <= WORD_BYTES_MAX && compared.bytes().all(is_english) {
+        let stem = ENGLISH.stem(compared).into_owned();
+        *compared = stem;
+        compared.retain(|character| character != '\'');
+    }
+}
+
+/// Writes a word in lower case and without accents.
+fn fold(word: &str, compared: &mut String) {
     compared.clear();
     if word.is_ascii() {
         compared.extend(word.chars().map(|character| character.to_ascii_lowercase()));
@@ -243,12 +268,6 @@ fn compare(word: &str, compared: &mut String) {
                 other => compared.push(other),
             }
         }
-    }
-    let is_english = |byte: u8| byte.is_ascii_lowercase() || byte == b'\'';
-    if compared.len() >= STEMMED_BYTES_MIN && compared.len() <= WORD_BYTES_MAX && compared.bytes().all(is_english) {
-        let stem = ENGLISH.stem(compared).into_owned();
-        *compared = stem;
-        compared.retain(|character| character != '\'');
     }
 }
 
@@ -369,7 +388,7 @@ mod tests {
             let words = FileWords::of(VfsPath::ROOT, &content);
             prop_assert!(words.counts.is_sorted());
             let (mut length, mut counts) = (0, std::collections::BTreeMap::new());
-            each_of_file(VfsPath::ROOT, &content, |word, weight| {
+            each_of_file(VfsPath::ROOT, &content, |_, word, weight| {
                 length += 1;
                 *counts.entry(word.to_owned()).or_insert(0) += weight;
             });

@@ -4,10 +4,11 @@
 //! unless it is empty. Read, grep and edit all count lines this way. An edit treats each terminator as one unit.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ops::{ReadOptions, ReadRange, Window};
+use crate::ops::{FileRead, ReadOptions, ReadRange, Window};
 use crate::work;
 use bytes::Bytes;
 use memchr::{memchr, memchr_iter};
+use std::borrow::Cow;
 
 pub mod merge;
 mod replace;
@@ -78,6 +79,18 @@ pub fn cut(content: &Bytes, options: &ReadOptions) -> Result<(Bytes, Option<Wind
             Ok((content.slice(start..end), Some(Window { offset, lines, total_lines })))
         }
     }
+}
+
+/// Returns what was read with every `\r\n` as `\n`, for a reader that edits by the text that it was shown: [`edit`] finds it, and keeps
+/// the line endings of the file.
+///
+/// The size and version stay those of the file. Cost: one pass; a copy only if there is a `\r\n`.
+#[must_use]
+pub fn with_unix_lines(mut read: FileRead) -> FileRead {
+    if let Cow::Owned(text) = folded(&read.content) {
+        read.content = text.into();
+    }
+    read
 }
 
 /// How many bytes are counted for lines in the time of one byte of other work.

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::ops::{
     Capabilities, CaseMode, Encoding, GlobOptions, GrepOptions, GrepOutput, LsOptions, OnFailure, ReadOptions, ReadRange, SearchMerge,
-    SearchOptions, SearchScope, StatOptions,
+    SearchOptions, SearchScope, Spelling, StatOptions,
 };
 use crate::path::{VfsPath, VfsPathBuf};
 use jiff::Timestamp;
@@ -208,6 +208,9 @@ pub struct GlobRequest {
     /// Includes names that start with a dot. Default false.
     #[serde(default)]
     pub hidden: bool,
+    /// Lets a pattern without `/`, or no pattern, find names in directories whose names start with a dot. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden_directories: bool,
     /// Includes files that `.gitignore` files exclude. Default false.
     #[serde(default)]
     pub ignored: bool,
@@ -236,6 +239,7 @@ impl GlobRequest {
             limit: options.limit,
             cursor: options.start_after.clone(),
             hidden: options.scope.hidden,
+            hidden_directories: options.scope.hidden_directories,
             ignored: options.scope.ignored,
             partial: is_partial(options.scope.on_failure),
             base: options.scope.base.clone(),
@@ -255,6 +259,7 @@ impl GlobRequest {
             .with_limit(checked(self.limit)?);
         options.start_after = self.cursor;
         options.scope = scope(self.hidden, self.ignored, self.partial, self.base, self.prune, self.refuse_links);
+        options.scope.hidden_directories = self.hidden_directories;
         Ok(options)
     }
 }
@@ -327,6 +332,9 @@ pub struct GrepRequest {
     /// Includes names that start with a dot. Default false.
     #[serde(default)]
     pub hidden: bool,
+    /// Lets a pattern without `/`, or no pattern, find names in directories whose names start with a dot. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden_directories: bool,
     /// Includes files that `.gitignore` files exclude. Default false.
     #[serde(default)]
     pub ignored: bool,
@@ -369,6 +377,7 @@ impl GrepRequest {
             file_limit: options.file_matches_max,
             cursor: options.start_after.as_ref().map(ToString::to_string),
             hidden: options.scope.hidden,
+            hidden_directories: options.scope.hidden_directories,
             ignored: options.scope.ignored,
             partial: is_partial(options.scope.on_failure),
             base: options.scope.base.clone(),
@@ -402,6 +411,7 @@ impl GrepRequest {
         options.file_matches_max = self.file_limit;
         options.start_after = self.cursor.map(|cursor| cursor.parse()).transpose()?;
         options.scope = scope(self.hidden, self.ignored, self.partial, self.base, self.prune, self.refuse_links);
+        options.scope.hidden_directories = self.hidden_directories;
         Ok(options)
     }
 }
@@ -439,12 +449,19 @@ pub struct SearchRequest {
     #[serde(default = "snippets")]
     #[schemars(range(max = 100))]
     pub snippets_max: usize,
+    /// Whether words that are spelled nearly like one of the query are found too: `"lenient"`, if no file contains the word; `"exact"`;
+    /// or `{"near": [...]}` for these words. Default `"lenient"`.
+    #[serde(default, skip_serializing_if = "is_lenient")]
+    pub spelling: Spelling,
     /// For a caller that ranks several trees together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge: Option<SearchMerge>,
     /// Includes names that start with a dot. Default false.
     #[serde(default)]
     pub hidden: bool,
+    /// Lets a pattern without `/`, or no pattern, find names in directories whose names start with a dot. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden_directories: bool,
     /// Includes files that `.gitignore` files exclude. Default false.
     #[serde(default)]
     pub ignored: bool,
@@ -475,8 +492,10 @@ impl SearchRequest {
             limit: options.limit,
             offset: options.offset,
             snippets_max: options.snippets_max,
+            spelling: options.spelling.clone(),
             merge: options.merge.clone(),
             hidden: options.scope.hidden,
+            hidden_directories: options.scope.hidden_directories,
             ignored: options.scope.ignored,
             partial: is_partial(options.scope.on_failure),
             base: options.scope.base.clone(),
@@ -498,10 +517,16 @@ impl SearchRequest {
         options.exclude = self.exclude;
         options.modified_since = self.modified_since;
         options.modified_before = self.modified_before;
+        options.spelling = self.spelling;
         options.merge = self.merge;
         options.scope = scope(self.hidden, self.ignored, self.partial, self.base, self.prune, self.refuse_links);
+        options.scope.hidden_directories = self.hidden_directories;
         Ok(options)
     }
+}
+
+fn is_lenient(spelling: &Spelling) -> bool {
+    *spelling == Spelling::Lenient
 }
 
 /// The capabilities of a tree, and the version of its server.
@@ -576,7 +601,12 @@ mod tests {
     #[test]
     fn options_round_trip_through_json() {
         let mut grep = GrepOptions::regex("a|b").with_case(CaseMode::Smart).with_context(1, 2).with_include("*.md").with_type("rust");
-        grep = grep.with_hidden(true).with_on_failure(OnFailure::Partial).with_matches_max(7).with_file_matches_max(2);
+        grep = grep
+            .with_hidden(true)
+            .with_hidden_directories(true)
+            .with_on_failure(OnFailure::Partial)
+            .with_matches_max(7)
+            .with_file_matches_max(2);
         grep = grep.with_output(GrepOutput::Counts).with_encoding(Encoding::Auto).with_size_max_bytes(9).with_multiline(true);
         grep.start_after = Some(GrepCursor { path: path("/a:b"), line: GrepCursor::END });
         grep.scope.base = path("/m");
@@ -584,6 +614,7 @@ mod tests {
         grep.scope.refuse_links = true;
         assert_eq!(again(&GrepRequest::new(&path("/d"), &grep)).options().expect("legal"), grep);
         let mut glob = GlobOptions::new("**/*.md").with_limit(3).with_directories(true).with_start_after(path("/a")).with_ignored(true);
+        glob.scope.hidden_directories = true;
         glob.scope.base = path("/m");
         glob.scope.refuse_links = true;
         assert_eq!(again(&GlobRequest::new(&path("/d"), &glob)).options().expect("legal"), glob);
@@ -591,6 +622,8 @@ mod tests {
         assert_eq!(again(&LsRequest::new(&path("/d"), &ls)).options().expect("legal"), ls);
         let mut search = SearchOptions::new("words").with_limit(2).with_offset(4).with_snippets_max(1).with_exclude("*.rs");
         search.scope.refuse_links = true;
+        search.scope.hidden_directories = true;
+        search.spelling = Spelling::Near(vec!["word".to_owned()]);
         search.merge = Some(SearchMerge::new(crate::ops::Corpus::new(1)).with_spare(true));
         assert_eq!(again(&SearchRequest::new(&path("/d"), &search)).options().expect("legal"), search);
         for read in [ReadOptions::new(), ReadOptions::lines(3, 4), ReadOptions::bytes(5, 6).with_bytes_max(7).with_refuse_links(true)] {

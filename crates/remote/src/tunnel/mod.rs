@@ -25,13 +25,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::scope::check_peer_name;
 use treehold_core::shares::{Share, Shares, User};
 
 /// How long the running requests of a tunnel may take once either side is stopping.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The longest name of a machine, in bytes.
-const NAME_BYTES_MAX: usize = 63;
 
 /// Limits on tunnels.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,21 +166,6 @@ struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Checks the name of a machine: up to 63 lower-case letters, digits, `-` and `_`, a letter or digit first.
-///
-/// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for any other name.
-pub fn check_machine_name(name: &str) -> Result<()> {
-    let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
-    let starts_well = name.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit());
-    if starts_well && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_legal) {
-        return Ok(());
-    }
-    let message =
-        format!("the name of a machine has up to {NAME_BYTES_MAX} lower-case letters, digits, `-` and `_`, a letter or digit first");
-    Err(Error::invalid_argument(message))
-}
-
 impl Tunnels {
     /// Makes a registry without tunnels.
     pub fn new(options: TunnelOptions) -> Self {
@@ -218,7 +201,7 @@ impl Tunnels {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an invalid name, [`Conflict`](ErrorKind::Conflict) if another connection under the
     /// name answers or is being opened, [`Unavailable`](ErrorKind::Unavailable) beyond a limit.
     pub async fn reserve(&self, tenant: Option<String>, user: Option<String>, name: &str) -> Result<Reservation> {
-        check_machine_name(name)?;
+        check_peer_name(name)?;
         let key = Key { tenant: tenant.clone(), name: name.to_owned() };
         let reserved = self.reserve_key(key, (tenant, user)).await;
         if reserved.is_err() {

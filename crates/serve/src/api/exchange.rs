@@ -2,6 +2,7 @@
 
 use super::Api;
 use super::body::Received;
+use super::objects::Objects;
 use crate::caller::Caller;
 use crate::problem::Failed;
 use axum::body::Body;
@@ -30,12 +31,20 @@ pub(super) struct Asked {
     pub(super) head: Parts,
     body: Mutex<Body>,
     received: Option<Received>,
+    /// Where objects are due in a JSON body.
+    objects: Option<Arc<Objects>>,
 }
 
 impl Asked {
     pub(super) fn new(api: Arc<Api>, caller: Caller, params: Vec<(String, String)>, request: Request) -> Self {
         let (head, body) = request.into_parts();
-        Self { api, caller, params, head, body: Mutex::new(body), received: None }
+        Self { api, caller, params, head, body: Mutex::new(body), received: None, objects: None }
+    }
+
+    /// Sets where objects are due in a JSON body.
+    pub(super) fn with_objects(mut self, objects: Arc<Objects>) -> Self {
+        self.objects = Some(objects);
+        self
     }
 
     /// Returns a path parameter.
@@ -66,7 +75,7 @@ impl Asked {
         Ok(self.received.insert(received).bytes.clone())
     }
 
-    /// Parses the body as JSON. An empty body is an empty object.
+    /// Parses the body as JSON. An empty body is an empty object. An array where the description of the route has an object is refused.
     pub(super) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T> {
         self.parsed(Bytes::from_static(b"{}")).await
     }
@@ -85,9 +94,13 @@ impl Asked {
         }
         let body = self.body().await?;
         let body = if body.is_empty() { instead_of_empty } else { body };
+        let objects = self.objects.clone();
         // A body of small elements costs many times more work to parse than its size suggests.
         let read = work::run(body.len() as u64, move |_| {
             work::check_json_values(&body)?;
+            if let Some(objects) = objects {
+                objects.check(&body)?;
+            }
             Ok::<_, Error>(path::reading(|| serde_json::from_slice(&body)))
         });
         read.await??.map_err(|(error, invalid)| unusable("body", error, invalid))

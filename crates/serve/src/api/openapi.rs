@@ -50,7 +50,9 @@ pub(super) async fn show(headers: HeaderMap) -> Response {
 
 /// Responds with the page.
 pub(super) async fn show_page() -> Response {
-    sent(&PAGE, "text/html; charset=utf-8")
+    let mut response = sent(&PAGE, "text/html; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
+    response
 }
 
 fn sent(bytes: &Bytes, media_type: &'static str) -> Response {
@@ -59,7 +61,11 @@ fn sent(bytes: &Bytes, media_type: &'static str) -> Response {
     response
 }
 
-/// Generates the page: a list of routes that loads nothing from elsewhere.
+/// What the page may do: talk to this server, and nothing else.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; \
+                           form-action 'none'; frame-ancestors 'none'";
+
+/// Generates the page: it shows the description and sends requests, and loads nothing from elsewhere. Without scripts it lists the routes.
 fn page() -> String {
     let mut rows = String::new();
     for route in routes() {
@@ -70,14 +76,7 @@ fn page() -> String {
             route.summary
         ));
     }
-    format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>treehold</title><style>body{{font:15px/1.5 system-ui;margin:2rem auto;max-width:60rem;padding:0 1rem}}\
-         td{{padding:.2rem .8rem .2rem 0;vertical-align:top}}</style>\
-         <h1>treehold {}</h1><p>One file tree for AI agents. <a href=\"/openapi.json\">openapi.json</a> is the full description; MCP is served \
-         at <code>/mcp</code>.</p><table>\n{rows}</table></html>",
-        env!("CARGO_PKG_VERSION")
-    )
+    include_str!("page.html").replacen("VERSION", env!("CARGO_PKG_VERSION"), 1).replacen("ROUTES", &rows, 1)
 }
 
 fn shown(path: &str) -> String {
@@ -310,7 +309,7 @@ fn operation(route: &Route, asked: &mut SchemaGenerator, given: &mut SchemaGener
     if route.id == "openSession" {
         responses.insert("200".to_owned(), reply.clone());
     }
-    if route.id == "runTrace" {
+    if matches!(route.id, "reflectTrace" | "runTrace") {
         responses.insert("200".to_owned(), reply.clone());
     }
     if route.id == "acquireTurn" {
@@ -447,6 +446,6 @@ mod tests {
         assert!(document["components"]["schemas"]["OpKind"]["enum"].as_array().is_some_and(|kinds| kinds.len() > 5));
         let changes = document["components"]["schemas"]["ChangeRecord"]["oneOf"].as_array().expect("variants");
         assert!(changes.iter().all(|change| change["title"].as_str().is_some_and(|title| title.ends_with("Change"))), "{changes:?}");
-        assert!(page().contains("/v1/grep") && !page().contains("https://"));
+        assert!(page().contains("<code>/v1/grep</code>") && !page().contains("https://") && !page().contains("http://"));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Api;
 use super::exchange::{Answer, Asked};
+use super::objects::Objects;
 use crate::caller::Caller;
 use crate::problem::{self, Failed};
 use crate::rights::Access;
@@ -58,7 +59,7 @@ pub(super) struct Route {
     pub(super) if_match: bool,
     /// Whether its change depends on `If-None-Match: *`.
     pub(super) if_none_match: bool,
-    pub(super) handler: Handler,
+    handler: Handler,
 }
 
 /// What answers a request.
@@ -100,6 +101,14 @@ where
 }
 
 impl Route {
+    /// Returns the handler, which also knows where the body must have objects.
+    pub(super) fn handler(&self) -> Handler {
+        let handler = self.handler.clone();
+        let Content::Json(schema) = self.body else { return handler };
+        let Some(objects) = Objects::of(schema).map(Arc::new) else { return handler };
+        Arc::new(move |asked| handler(asked.with_objects(objects.clone())))
+    }
+
     pub(super) fn query<T: JsonSchema>(mut self) -> Self {
         self.query = Some(fields::<T>());
         self

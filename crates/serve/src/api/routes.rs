@@ -1,7 +1,7 @@
 //! The table of routes: the handler and description of each method and path.
 
 use super::route::{Choice, Route, pattern, route};
-use super::{Api, apply, dataplane, events, fs, query, sessions, state, store, threads, traces};
+use super::{Api, apply, dataplane, events, fs, past, query, sessions, state, store, threads, traces};
 use crate::rights::Access;
 use axum::Router;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock};
 use treehold_agent::audit::AuditPage;
 use treehold_agent::feed::{FeedEvent, FeedPage};
 use treehold_agent::memory::MemoryPrompt;
+use treehold_agent::session::{FileLog, Undone};
 use treehold_agent::tools::ToolOutput;
 use treehold_core::ops::{Changed, Entry, GlobResult, GrepResult, Listing, SearchResult};
 use treehold_core::wire::{
@@ -59,6 +60,14 @@ fn of_trees() -> Vec<Route> {
             .takes::<ApplyRequest>().gives::<ApplyReply>().changes(Access::Write),
         route(M::POST, "/v1/copy", "copy", "Copies a file or directory", apply::copy).takes::<apply::TransferRequest>().gives::<Changed>().changes(Access::Write),
         route(M::POST, "/v1/move", "move", "Moves a file or directory", apply::rename).takes::<apply::TransferRequest>().gives::<Changed>().changes(Access::Write),
+        route(M::GET, "/v1/log", "log", "Lists the versions of a file, newest first", past::log)
+            .query::<past::LogQuery>().gives::<FileLog>().large(),
+        route(M::GET, "/v1/past/{moment}/fs/{*path}", "readPastFile", "Reads a file as of a moment", past::read)
+            .query::<ReadRequest>().gives_bytes().large(),
+        route(M::POST, "/v1/restore", "restoreFiles", "Restores files and directories to a moment", past::restore)
+            .takes::<past::RestoreRequest>().gives::<Vec<Changed>>().changes(Access::Write),
+        route(M::POST, "/v1/undo", "undo", "Undoes the newest call of the thread or user", past::undo)
+            .takes::<past::UndoRequest>().gives::<Undone>().changes(Access::Write),
         route(M::GET, "/v1/tools", "listTools", "Lists the tools of a set", apply::tools)
             .query::<apply::ToolQuery>().gives::<Vec<apply::ToolRecord>>(),
         route(M::POST, "/v1/tools/{name}", "callTool", "Calls a tool, with its arguments as the body", apply::call)
@@ -218,6 +227,7 @@ fn choices() -> Vec<((&'static str, Method), Choice)> {
     let mut choices: Vec<((&'static str, Method), Choice)> = Vec::new();
     for route in routes() {
         let (path, action) = pattern(route.path);
+        let handler = route.handler();
         let key = (path, route.method);
         let at = match choices.iter().position(|(known, _)| *known == key) {
             Some(at) => at,
@@ -227,9 +237,9 @@ fn choices() -> Vec<((&'static str, Method), Choice)> {
             }
         };
         match action {
-            Some(action) => choices[at].1.actions.push((action, route.handler)),
+            Some(action) => choices[at].1.actions.push((action, handler)),
             None => {
-                let taken = choices[at].1.plain.replace(route.handler);
+                let taken = choices[at].1.plain.replace(handler);
                 assert!(taken.is_none(), "{path} has two handlers for a method");
             }
         }

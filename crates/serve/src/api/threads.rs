@@ -349,7 +349,7 @@ impl Asked {
     }
 }
 
-fn page(limit: Option<usize>) -> Result<usize> {
+pub(super) fn page(limit: Option<usize>) -> Result<usize> {
     match limit {
         None => Ok(100),
         Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),

@@ -21,7 +21,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use treehold_core::backoff::Backoff;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_remote::{RemoteBackend, RemoteOptions, check_machine_name, dial};
+use treehold_core::scope::check_peer_name;
+use treehold_remote::{RemoteBackend, RemoteOptions, dial};
 
 /// The pause before dialling again.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
@@ -81,7 +82,7 @@ impl Dial {
     /// Checks the URL and the name, and that requests through the connection are authenticated.
     pub(crate) fn check(&self, requires_token: bool) -> Result<()> {
         RemoteBackend::check_url(&self.url, self.options.plain_http)?;
-        self.name.as_deref().map(check_machine_name).transpose()?;
+        self.name.as_deref().map(check_peer_name).transpose()?;
         if self.rights.is_some() || requires_token {
             return Ok(());
         }

@@ -17,11 +17,13 @@ use treehold_core::error::{Error, ErrorKind, Result};
 struct Opened {
     store: Weak<dyn Store>,
     file: FileIdentity,
+    /// The process that opened it. A child that is forked later opens its own, since the threads of the store are not in it.
+    process: u32,
 }
 
 impl Opened {
     fn current(&self) -> Option<Arc<dyn Store>> {
-        self.store.upgrade().filter(|_| self.file.check().is_ok())
+        self.store.upgrade().filter(|_| self.process == std::process::id() && self.file.check().is_ok())
     }
 }
 
@@ -42,7 +44,7 @@ pub fn open_once(path: &Path, file: &Path, open: fn(&Path) -> Result<Arc<dyn Sto
         return Ok(store);
     }
     let store = open(path)?;
-    *opened = FileIdentity::of(file).ok().map(|file| Opened { store: Arc::downgrade(&store), file });
+    *opened = FileIdentity::of(file).ok().map(|file| Opened { store: Arc::downgrade(&store), file, process: std::process::id() });
     Ok(store)
 }
 

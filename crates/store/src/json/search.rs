@@ -148,9 +148,38 @@ impl JsonStore {
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) when a matching item is not of type `T`, or for a
     /// cursor outside the namespace. Otherwise as [`Store::scan`](crate::Store::scan).
     pub async fn search<T: DeserializeOwned>(&self, namespace: &Namespace, search: &JsonSearch) -> Result<JsonPage<T>> {
+        let (found, next) = self.found(namespace, search, false).await?;
+        let refreshed: Vec<(&Namespace, &Item)> = found.iter().map(|(space, row, _)| (space, row)).collect();
+        self.refresh(&refreshed).await;
+        let decided = found.into_iter().filter_map(|(space, row, value)| Some((space, row, value?)));
+        let items = decided.map(|(space, row, value)| {
+            let value = serde_json::from_value(value).map_err(|source| {
+                let message = format!("the item `{}` of `{space}` does not have the requested type: {source}", super::shown(&row.key));
+                Error::invalid_argument(message).with_source(source)
+            })?;
+            Ok(JsonFound { item: with_value(&row, value), namespace: space })
+        });
+        Ok(JsonPage { items: items.collect::<Result<_>>()?, next })
+    }
+
+    /// Searches like [`JsonStore::search`], and returns the rows of the items with their namespaces. Reading them extends no item's life.
+    ///
+    /// Also returns items that the filter cannot decide about, because their JSON has what this crate does not read: a number beyond those
+    /// of floating point, over 128 levels, half of a surrogate pair, another encoding than UTF-8. Callers that read more decide themselves.
+    ///
+    /// # Errors
+    /// As [`JsonStore::search`].
+    pub async fn search_rows(&self, namespace: &Namespace, search: &JsonSearch) -> Result<(Vec<(Namespace, Item)>, Option<JsonCursor>)> {
+        let (found, next) = self.found(namespace, search, true).await?;
+        Ok((found.into_iter().map(|(space, row, _)| (space, row)).collect(), next))
+    }
+
+    /// Returns the matching rows of a page, with their values, and the cursor of the next page. With `undecided`, also rows of items that
+    /// cannot be parsed, without a value.
+    async fn found(&self, namespace: &Namespace, search: &JsonSearch, undecided: bool) -> Result<(Vec<Found>, Option<JsonCursor>)> {
         let filter = Arc::new(search.filter.clone());
         let (rows_left, examined_bytes, found_bytes) = (search.rows_max.max(1), 0, 0);
-        let mut run = Run { search, filter, rows_left, examined_bytes, found_bytes, found: Vec::new(), last: None };
+        let mut run = Run { search, filter, undecided, rows_left, examined_bytes, found_bytes, found: Vec::new(), last: None };
         let cursor = match &search.start_after {
             Some(cursor) => Some((Namespace::parse(&cursor.namespace)?, cursor.key.clone())),
             None => None,
@@ -172,17 +201,7 @@ impl JsonStore {
             }
         }
         let Run { found, last, .. } = run;
-        let next = last.filter(|_| more);
-        let refreshed: Vec<(&Namespace, &Item)> = found.iter().map(|(space, row, _)| (space, row)).collect();
-        self.refresh(&refreshed).await;
-        let items = found.into_iter().map(|(space, row, value)| {
-            let value = serde_json::from_value(value).map_err(|source| {
-                let message = format!("the item `{}` of `{space}` does not have the requested type: {source}", super::shown(&row.key));
-                Error::invalid_argument(message).with_source(source)
-            })?;
-            Ok(JsonFound { item: with_value(&row, value), namespace: space })
-        });
-        Ok(JsonPage { items: items.collect::<Result<_>>()?, next })
+        Ok((found, last.filter(|_| more)))
     }
 
     /// Searches one namespace. Returns whether it was searched to its end.
@@ -209,14 +228,19 @@ impl JsonStore {
     }
 }
 
+/// A row that a search found. It has no value if it cannot be parsed.
+type Found = (Namespace, Item, Option<Value>);
+
 /// A search in progress.
 struct Run<'s> {
     search: &'s JsonSearch,
     filter: Arc<JsonFilter>,
+    /// Whether items that cannot be parsed are found.
+    undecided: bool,
     rows_left: usize,
     examined_bytes: usize,
     found_bytes: usize,
-    found: Vec<(Namespace, Item, Value)>,
+    found: Vec<Found>,
     /// The row examined last.
     last: Option<JsonCursor>,
 }
@@ -236,8 +260,12 @@ impl Run<'_> {
             return Ok(());
         }
         let (bytes, filter) = (row.value.clone(), self.filter.clone());
-        let matching =
-            work::run(row.value.len() as u64, move |_| serde_json::from_slice::<Value>(&bytes).ok().filter(|value| filter.matches(value)));
+        // A row without the mark of an item may hold anything.
+        let undecided = self.undecided && !row.meta.is_empty();
+        let matching = work::run(row.value.len() as u64, move |_| match serde_json::from_slice::<Value>(&bytes) {
+            Ok(value) => filter.matches(&value).then_some(Some(value)),
+            Err(_) => undecided.then_some(None),
+        });
         if let Some(value) = matching.await? {
             self.found_bytes += row.value.len();
             self.found.push((namespace.clone(), row, value));

@@ -165,6 +165,24 @@ async fn read_extends_an_items_life_without_changing_its_version() {
 }
 
 #[tokio::test]
+async fn rows_that_the_filter_cannot_decide_about_are_found_as_rows_only() {
+    let items = items();
+    let (place, deep) = (space("acme"), format!("{}1{}", r#"{"n":"#.repeat(200), "}".repeat(200)));
+    let bodies = [r#"{"n":1}"#, r#"{"n":2}"#, r#"{"n":1e999}"#, r#"{"n":"\ud800"}"#, &deep];
+    let batch = bodies
+        .iter()
+        .zip('a'..)
+        .fold(Batch::new(), |batch, (body, key)| batch.put_with_meta(&place, key.to_string(), MARK, body.to_string()));
+    items.store().commit(batch.put(&place, "z", "no JSON")).await.expect("put");
+    let search = JsonSearch::new().with_filter(JsonFilter::parse(&serde_json::json!({"n": 1})).expect("valid"));
+    let (rows, next) = items.search_rows(&place, &search).await.expect("found");
+    assert_eq!(rows.iter().map(|(_, row)| row.key.as_str()).collect::<Vec<_>>(), ["a", "c", "d", "e"]);
+    assert_eq!(next, None);
+    let page = items.search::<serde_json::Value>(&place, &search).await.expect("found");
+    assert_eq!(page.items.iter().map(|found| found.key.as_str()).collect::<Vec<_>>(), ["a"]);
+}
+
+#[tokio::test]
 async fn namespaces_match_by_component() {
     let items = items();
     for place in ["acme/ada/notes", "acme/ada/tasks", "acme/bob/notes", "acme/bob/notes/old", "other/ada/notes", "acme"] {

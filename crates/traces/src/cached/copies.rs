@@ -5,7 +5,7 @@
 //! cache: a failed write is logged, and the call goes on.
 
 use super::table::Uncopied;
-use crate::id::TraceAddress;
+use crate::id::{Location, TraceAddress};
 use crate::model::{Message, Trace};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -120,9 +120,17 @@ impl TraceCopies {
 
     /// Removes the copy of a trace.
     pub(super) async fn remove(&self, trace: &TraceAddress) {
-        let prefix = format!("{trace}{SEPARATOR}");
-        if let Err(error) = self.store.commit(Batch::new().delete_prefix(&self.namespace, prefix)).await {
-            tracing::warn!(%trace, %error, "the copy of a trace cannot be removed");
+        self.remove_beneath(format!("{trace}{SEPARATOR}")).await;
+    }
+
+    /// Removes the copies of all traces of a place.
+    pub(super) async fn remove_at(&self, location: &Location) {
+        self.remove_beneath(format!("{location}/")).await;
+    }
+
+    async fn remove_beneath(&self, prefix: String) {
+        if let Err(error) = self.store.commit(Batch::new().delete_prefix(&self.namespace, &prefix)).await {
+            tracing::warn!(beneath = prefix, %error, "copies of traces cannot be removed");
         }
     }
 }

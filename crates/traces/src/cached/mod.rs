@@ -9,7 +9,8 @@
 //! - the age of the last confirmation, 30 seconds by default: then the owner is asked again.
 //!
 //! While the owner does not answer, cached traces and pages of messages are served with the mark `stale`. What cannot carry the mark (goals,
-//! single messages, events) is the owner's error. An error that denies the trace empties the cache of it.
+//! single messages, events) is the owner's error. An error that denies the trace empties the cache of it, and one that denies the
+//! key empties it of the whole place.
 //!
 //! The cache is in memory and bounded; the least recently used traces leave first. Nothing is written anywhere unless
 //! [`CachedTraces::with_copies`] asks for it.
@@ -22,16 +23,20 @@ pub use copies::TraceCopies;
 use self::copies::Copied;
 use self::table::{Begun, Changed, Changes, Table};
 use crate::contract::{
-    AddOptions, Added, EventStream, MessageRef, MessagesPage, MessagesQuery, PAGE_MAX, PathQuery, TracePage, TraceStore, TracesQuery,
+    AddOptions, Added, EventStream, ForeignTrace, MessageRef, MessagesPage, MessagesQuery, PAGE_MAX, PathQuery, TracePage, TraceStore,
+    TracesQuery,
 };
 use crate::id::TraceAddress;
 use crate::model::{
     EventsPage, Goal, GoalTree, GoalUpdate, Message, MessageUpdate, NewGoal, NewMessage, NewTrace, OtherFields, Trace, TraceEvent,
     TraceUpdate, kinds,
 };
+#[cfg(feature = "remote")]
+use crate::peers::Peers;
 use async_trait::async_trait;
 use futures::StreamExt;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -80,6 +85,8 @@ pub struct CachedTraces {
     options: CacheOptions,
     table: Arc<Mutex<Table>>,
     copies: Option<TraceCopies>,
+    #[cfg(feature = "remote")]
+    peers: Option<Peers>,
 }
 
 /// What is known of a trace for one read.
@@ -95,7 +102,22 @@ impl CachedTraces {
     /// Puts a cache before a store.
     pub fn new(owner: Arc<dyn TraceStore>, options: CacheOptions) -> Self {
         let table = Arc::new(Mutex::new(Table::new(options.bytes_max)));
-        Self { owner, options, table, copies: None }
+        Self {
+            owner,
+            options,
+            table,
+            copies: None,
+            #[cfg(feature = "remote")]
+            peers: None,
+        }
+    }
+
+    /// Knows a place of a registry by one location, whichever of its locations an id has. Results carry that location.
+    #[cfg(feature = "remote")]
+    #[must_use]
+    pub fn with_peers(mut self, peers: Peers) -> Self {
+        self.peers = Some(peers);
+        self
     }
 
     /// Also keeps copies in a store, so that they survive the process and can be read while their owner is away. They are not encrypted, and
@@ -114,12 +136,26 @@ impl CachedTraces {
 
     /// Notes that a trace changed, so that the next read asks its owner.
     pub fn invalidate(&self, trace: &TraceAddress) {
-        self.table.lock().suspect(trace);
+        self.table.lock().suspect(&self.known(trace));
     }
 
     /// Empties the memory of the cache.
     pub fn clear(&self) {
         self.table.lock().clear();
+    }
+
+    /// Returns the one address of a trace. Otherwise a write under one of its addresses would leave what is cached under the others.
+    #[cfg(feature = "remote")]
+    fn known<'a>(&self, trace: &'a TraceAddress) -> Cow<'a, TraceAddress> {
+        match (trace.location(), &self.peers) {
+            (Some(location), Some(peers)) => Cow::Owned(TraceAddress::at(peers.canonical(location), trace.id().clone())),
+            _ => Cow::Borrowed(trace),
+        }
+    }
+
+    #[cfg(not(feature = "remote"))]
+    fn known<'a>(&self, trace: &'a TraceAddress) -> Cow<'a, TraceAddress> {
+        Cow::Borrowed(trace)
     }
 
     /// Returns what is known of a trace, after asking its owner unless the cache may answer alone.
@@ -145,9 +181,7 @@ impl CachedTraces {
                 None => Err(error),
             },
             Err(error) => {
-                if error.kind() == ErrorKind::PermissionDenied {
-                    self.forget(trace).await;
-                }
+                self.forget_denied(trace, &error).await;
                 Err(error)
             }
         }
@@ -211,6 +245,23 @@ impl CachedTraces {
         }
     }
 
+    /// Forgets what an error of a read denies: the trace of another user, or with a key that is no longer valid everything at its place.
+    async fn forget_denied(&self, trace: &TraceAddress, error: &Error) {
+        if error.kind() != ErrorKind::PermissionDenied {
+            return;
+        }
+        let is_of_trace = std::error::Error::source(error).is_some_and(|source| source.is::<ForeignTrace>());
+        match trace.location().filter(|_| !is_of_trace) {
+            Some(location) => {
+                self.table.lock().remove_at(location);
+                if let Some(copies) = &self.copies {
+                    copies.remove_at(location).await;
+                }
+            }
+            None => self.forget(trace).await,
+        }
+    }
+
     /// Returns the known form of a trace for a read.
     ///
     /// # Errors
@@ -219,10 +270,21 @@ impl CachedTraces {
         self.look(trace).await?.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the trace `{trace}` does not exist")))
     }
 
-    /// Passes on the result of a write, and notes that the trace may have changed.
+    /// Passes on the result of a write, and notes that the trace may have changed. A trace that the owner denies is asked for by the next
+    /// read.
     fn after_write<T>(&self, trace: &TraceAddress, result: Result<T>) -> Result<T> {
-        if result.as_ref().err().is_none_or(|error| !error.is_without_effect()) {
+        if result.as_ref().err().is_none_or(|error| !error.is_without_effect() || is_denial(error)) {
             self.table.lock().suspect(trace);
+        }
+        result
+    }
+
+    /// Passes on the result of a read from the owner. What the owner denies leaves the cache.
+    async fn after_read<T>(&self, trace: &TraceAddress, result: Result<T>) -> Result<T> {
+        match &result {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => self.forget_denied(trace, error).await,
+            Err(error) if is_denial(error) => self.table.lock().suspect(trace),
+            _ => {}
         }
         result
     }
@@ -244,6 +306,11 @@ fn is_away(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Deadline)
 }
 
+/// Returns whether an error says that the trace, or a part of it, is denied or gone.
+fn is_denial(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound)
+}
+
 /// Reads from events which messages changed.
 fn changes_of(events: &[TraceEvent]) -> Changes {
     let named = |event: &TraceEvent| {
@@ -256,28 +323,32 @@ fn changes_of(events: &[TraceEvent]) -> Changes {
 
 #[async_trait]
 impl TraceStore for CachedTraces {
-    async fn create_trace(&self, trace: NewTrace) -> Result<Trace> {
+    async fn create_trace(&self, mut trace: NewTrace) -> Result<Trace> {
+        trace.trace_id = trace.trace_id.map(|id| self.known(&id).into_owned());
         let created = self.owner.create_trace(trace).await?;
-        self.table.lock().suspect(&created.trace_id);
+        self.table.lock().suspect(&self.known(&created.trace_id));
         Ok(created)
     }
 
     async fn get_trace(&self, trace: &TraceAddress) -> Result<Option<Trace>> {
+        let trace = &*self.known(trace);
         Ok(self.look(trace).await?.map(|known| known.trace))
     }
 
     async fn update_trace(&self, trace: &TraceAddress, update: TraceUpdate) -> Result<Trace> {
+        let trace = &*self.known(trace);
         self.after_write(trace, self.owner.update_trace(trace, update).await)
     }
 
     async fn list_traces(&self, query: &TracesQuery) -> Result<TracePage> {
         let page = self.owner.list_traces(query).await?;
         let mut table = self.table.lock();
-        page.traces.iter().for_each(|trace| table.has_event(&trace.trace_id, trace.last_event_id));
+        page.traces.iter().for_each(|trace| table.has_event(&self.known(&trace.trace_id), trace.last_event_id));
         Ok(page)
     }
 
     async fn delete_trace(&self, trace: &TraceAddress) -> Result<bool> {
+        let trace = &*self.known(trace);
         let deleted = self.owner.delete_trace(trace).await;
         if deleted.as_ref().err().is_none_or(|error| !error.is_without_effect()) {
             self.forget(trace).await;
@@ -286,6 +357,7 @@ impl TraceStore for CachedTraces {
     }
 
     async fn get_goal_tree(&self, trace: &TraceAddress) -> Result<GoalTree> {
+        let trace = &*self.known(trace);
         let known = self.look_up(trace).await?;
         if let Some(error) = known.away {
             return Err(error);
@@ -294,30 +366,35 @@ impl TraceStore for CachedTraces {
         if let Some(goals) = cached {
             return Ok(goals);
         }
-        let goals = self.owner.get_goal_tree(trace).await?;
+        let goals = self.after_read(trace, self.owner.get_goal_tree(trace).await).await?;
         self.table.lock().insert_goals(trace, known.epoch, &goals);
         Ok(goals)
     }
 
     async fn update_goal_tree(&self, trace: &TraceAddress, tree: GoalTree) -> Result<()> {
+        let trace = &*self.known(trace);
         self.after_write(trace, self.owner.update_goal_tree(trace, tree).await)
     }
 
     async fn add_goal(&self, trace: &TraceAddress, goal: NewGoal) -> Result<Goal> {
+        let trace = &*self.known(trace);
         self.after_write(trace, self.owner.add_goal(trace, goal).await)
     }
 
     async fn update_goal(&self, trace: &TraceAddress, goal: &str, update: GoalUpdate) -> Result<Goal> {
+        let trace = &*self.known(trace);
         self.after_write(trace, self.owner.update_goal(trace, goal, update).await)
     }
 
     async fn add_messages(&self, trace: &TraceAddress, messages: Vec<NewMessage>, options: &AddOptions) -> Result<Added> {
+        let trace = &*self.known(trace);
         let added = self.after_write(trace, self.owner.add_messages(trace, messages, options).await)?;
         self.table.lock().written(trace, &added.messages, Some(added.head_sequence));
         Ok(added)
     }
 
     async fn get_message(&self, trace: &TraceAddress, message: &MessageRef) -> Result<Option<Message>> {
+        let trace = &*self.known(trace);
         if let MessageRef::Sequence(sequence) = message {
             let known = self.look_up(trace).await?;
             if let Some(error) = known.away {
@@ -328,16 +405,18 @@ impl TraceStore for CachedTraces {
                 return Ok(cached);
             }
         }
-        self.owner.get_message(trace, message).await
+        self.after_read(trace, self.owner.get_message(trace, message).await).await
     }
 
     async fn update_message(&self, trace: &TraceAddress, message: &MessageRef, update: MessageUpdate) -> Result<Message> {
+        let trace = &*self.known(trace);
         let updated = self.after_write(trace, self.owner.update_message(trace, message, update).await)?;
         self.table.lock().written(trace, std::slice::from_ref(&updated), None);
         Ok(updated)
     }
 
     async fn get_messages(&self, trace: &TraceAddress, query: &MessagesQuery) -> Result<MessagesPage> {
+        let trace = &*self.known(trace);
         let known = self.look_up(trace).await?;
         let cached = self.table.lock().get(trace).and_then(|record| record.page(query));
         match (cached, known.away) {
@@ -345,12 +424,13 @@ impl TraceStore for CachedTraces {
             (None, Some(error)) => return Err(error),
             (None, None) => {}
         }
-        let page = self.owner.get_messages(trace, query).await?;
+        let page = self.after_read(trace, self.owner.get_messages(trace, query).await).await?;
         self.insert(trace, known.epoch, &page.messages).await;
         Ok(page)
     }
 
     async fn get_main_path(&self, trace: &TraceAddress, query: &PathQuery) -> Result<MessagesPage> {
+        let trace = &*self.known(trace);
         let known = self.look_up(trace).await?;
         let newest = match (self.cached_path(trace, query), known.away) {
             (Ok(page), away) => return Ok(MessagesPage { stale: away.is_some(), ..page }),
@@ -361,23 +441,25 @@ impl TraceStore for CachedTraces {
         let behind = known.trace.last_sequence.saturating_sub(newest);
         if newest > 0 && (1..=PAGE_MAX as u64).contains(&behind) {
             let since = MessagesQuery { since_sequence: Some(newest), limit: PAGE_MAX, ..MessagesQuery::default() };
-            let page = self.owner.get_messages(trace, &since).await?;
+            let page = self.after_read(trace, self.owner.get_messages(trace, &since).await).await?;
             self.insert(trace, known.epoch, &page.messages).await;
             if let Ok(page) = self.cached_path(trace, query) {
                 return Ok(page);
             }
         }
-        let page = self.owner.get_main_path(trace, query).await?;
+        let page = self.after_read(trace, self.owner.get_main_path(trace, query).await).await?;
         self.insert(trace, known.epoch, &page.messages).await;
         Ok(page)
     }
 
     async fn append_event(&self, trace: &TraceAddress, kind: &str, data: OtherFields) -> Result<u64> {
+        let trace = &*self.known(trace);
         self.after_write(trace, self.owner.append_event(trace, kind, data).await)
     }
 
     async fn get_events(&self, trace: &TraceAddress, since_event_id: u64, limit: usize) -> Result<EventsPage> {
-        let page = self.owner.get_events(trace, since_event_id, limit).await?;
+        let trace = &*self.known(trace);
+        let page = self.after_read(trace, self.owner.get_events(trace, since_event_id, limit).await).await?;
         if let Some(event) = page.events.last() {
             self.table.lock().has_event(trace, event.event_id);
         }
@@ -385,7 +467,8 @@ impl TraceStore for CachedTraces {
     }
 
     async fn watch(&self, trace: &TraceAddress, since_event_id: u64) -> Result<EventStream> {
-        let events = self.owner.watch(trace, since_event_id).await?;
+        let trace = &*self.known(trace);
+        let events = self.after_read(trace, self.owner.watch(trace, since_event_id).await).await?;
         let (table, trace) = (self.table.clone(), trace.clone());
         let noted = events.inspect(move |event| match event {
             Ok(event) => table.lock().has_event(&trace, event.event_id),

@@ -7,7 +7,7 @@
 //! - An answer about a trace counts only if it was requested after the knowledge that the record has ([`Record::learned`]).
 
 use crate::contract::{MessagesPage, MessagesQuery, PAGE_MAX, PathQuery};
-use crate::id::TraceAddress;
+use crate::id::{Location, TraceAddress};
 use crate::model::{GoalTree, Message, Trace};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio::time::Instant;
@@ -231,6 +231,15 @@ impl Table {
     pub(super) fn remove(&mut self, address: &TraceAddress) {
         self.evicted = self.next_use();
         self.take(address);
+    }
+
+    /// Forgets all traces of a place.
+    pub(super) fn remove_at(&mut self, location: &Location) {
+        self.evicted = self.next_use();
+        let there = self.records.keys().filter(|address| address.location() == Some(location)).cloned();
+        for address in there.collect::<Vec<_>>() {
+            self.take(&address);
+        }
     }
 
     /// Forgets all traces.

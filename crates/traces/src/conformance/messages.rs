@@ -139,6 +139,48 @@ pub(super) async fn key_used_for_other_messages_is_refused(traces: Subject) {
     }
 }
 
+pub(super) async fn append_changes_the_trace_in_the_same_commit(traces: Subject) {
+    let trace = begin(&traces).await;
+    let end = |status| TraceUpdate::new().with_status(status);
+    traces.update_trace(&trace, end(TraceStatus::Completed)).await.expect("changed");
+    let mut update = end(TraceStatus::Running).with_current_goal("7").with_duration_ms(5);
+    (update.task, update.run_config) = (Some("make coffee".to_owned()), Some(json(r#"{"model": "m"}"#)));
+    let options = AddOptions::new().with_idempotency_key("k").with_update(update.clone());
+    let messages = || vec![NewMessage::text("user", "go on")];
+    let before = events(&traces, &trace).await.len();
+    assert_eq!(traces.add_messages(&trace, messages(), &options).await.expect("added").head_sequence, 1);
+    let now = get(&traces, &trace).await;
+    assert_eq!((now.status, now.completed_at.as_deref(), now.head_sequence), (TraceStatus::Running, None, 1));
+    assert_eq!((now.task.as_deref(), now.current_goal_id.as_deref(), now.total_duration_ms), (Some("make coffee"), Some("7"), 5));
+    assert_eq!(now.run_config.as_ref().map(Json::as_str), Some(r#"{"model": "m"}"#));
+    let told = event_kinds(&traces, &trace).await.split_off(before);
+    assert_eq!(told, [kinds::MESSAGE_ADDED, kinds::TRACE_UPDATED, kinds::TRACE_RESUMED]);
+    // A repeated call repeats nothing of it, and its key stands for the change too.
+    let ended = traces.update_trace(&trace, end(TraceStatus::Failed)).await.expect("changed");
+    assert!(traces.add_messages(&trace, messages(), &options).await.expect("repeated").repeated);
+    assert_eq!(get(&traces, &trace).await, ended);
+    for other in [AddOptions::new(), AddOptions::new().with_update(update.with_task("make tea"))] {
+        refuse(&traces, &trace, messages(), &other.with_idempotency_key("k"), ErrorKind::InvalidArgument).await;
+    }
+    // What is refused changes neither.
+    let options = AddOptions::new().with_update(end(TraceStatus::Running));
+    refuse(&traces, &trace, vec![NewMessage::text("user", "x").with_parent(99)], &options, ErrorKind::InvalidArgument).await;
+    let options = options.with_expected_head(7);
+    refuse(&traces, &trace, messages(), &options, ErrorKind::Conflict).await;
+}
+
+pub(super) async fn change_that_no_append_can_make_is_refused(traces: Subject) {
+    let trace = begin(&traces).await;
+    say(&traces, &trace, "one").await;
+    let messages = || vec![NewMessage::text("user", "two")];
+    let of = |update| AddOptions::new().with_update(update);
+    for update in [TraceUpdate::new().with_head(1), TraceUpdate::new().with_current_goal("a/b")] {
+        refuse(&traces, &trace, messages(), &of(update), ErrorKind::InvalidArgument).await;
+    }
+    let ended = of(TraceUpdate::new().with_status(TraceStatus::Completed));
+    refuse(&traces, &trace, Vec::new(), &ended, ErrorKind::InvalidArgument).await;
+}
+
 pub(super) async fn totals_are_the_sums_of_all_messages(traces: Subject) {
     let trace = begin(&traces).await;
     let message = |tokens, cost| NewMessage::text("assistant", "x").with_usage(tokens, cost);
@@ -248,6 +290,53 @@ pub(super) async fn concurrent_writers_get_unique_sequences_without_gaps(traces:
     assert_eq!(path(&traces, &trace, None).await, (1..=2 * WRITERS).collect::<Vec<_>>());
     let ids: Vec<u64> = events(&traces, &trace).await.iter().map(|event| event.event_id).collect();
     assert_eq!(ids, (1..=2 * WRITERS + 1).collect::<Vec<_>>());
+}
+
+pub(super) async fn concurrent_rewinds_summaries_and_moves_of_the_head_leave_a_tree(traces: Subject) {
+    const WRITERS: u64 = 50;
+    let trace = begin(&traces).await;
+    fill(&traces, &trace, 3).await;
+    let write = |writer: u64| {
+        let (traces, trace) = (traces.clone(), trace.clone());
+        tokio::spawn(async move {
+            let new = NewMessage::text("user", &writer.to_string()).with_usage(1, 0.5);
+            let head = get(&traces, &trace).await.head_sequence;
+            let new = match writer % 5 {
+                0 => new,
+                1 => new.with_parent(1),
+                2 => new.with_branch_type("reflection"),
+                // The head may move before the summary comes. Then the span is refused.
+                3 => new.with_summarizes(SequenceRange { from: head, to: head }),
+                _ => {
+                    traces.update_trace(&trace, TraceUpdate::new().with_head(2)).await.expect("moved");
+                    return 0;
+                }
+            };
+            match traces.add_messages(&trace, vec![new], &AddOptions::new()).await {
+                Ok(added) => added.messages.len() as u64,
+                Err(error) => {
+                    assert_eq!((error.kind(), writer % 5), (ErrorKind::InvalidArgument, 3), "{error}");
+                    0
+                }
+            }
+        })
+    };
+    let added: u64 = join_all((0..WRITERS).map(write)).await.into_iter().map(|added| added.expect("no writer panics")).sum();
+    let (now, messages, events) = (get(&traces, &trace).await, all(&traces, &trace).await, events(&traces, &trace).await);
+    assert_eq!(sequences(&messages), (1..=3 + added).collect::<Vec<_>>());
+    assert_eq!((now.last_sequence, now.total_messages, now.total_tokens), (3 + added, 3 + added, added));
+    // The path is what the parents say, and the head what the last event that moved it says.
+    let mut chain = Vec::new();
+    let mut next = Some(now.head_sequence).filter(|head| *head > 0);
+    while let Some(sequence) = next {
+        chain.insert(0, sequence);
+        next = messages[sequence as usize - 1].parent_sequence;
+        assert!(next.is_none_or(|parent| parent < sequence), "{messages:?}");
+    }
+    assert_eq!(path(&traces, &trace, None).await, chain);
+    let head = events.iter().rev().find_map(|event| event.data.get("head_sequence")?.as_u64());
+    assert_eq!(head, Some(now.head_sequence));
+    assert_eq!(events.iter().map(|event| event.event_id).collect::<Vec<_>>(), (1..=events.len() as u64).collect::<Vec<_>>());
 }
 
 pub(super) async fn concurrent_repetitions_of_one_key_take_effect_once(traces: Subject) {

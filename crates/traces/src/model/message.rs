@@ -3,16 +3,31 @@
 use super::OtherFields;
 use crate::id::TraceAddress;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use treehold_core::json::Json;
 
 /// A span of sequences, both ends included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SequenceRange {
     /// The first sequence.
     pub from: u64,
     /// The last sequence.
     pub to: u64,
+}
+
+impl<'de> Deserialize<'de> for SequenceRange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// The flattened field makes it an object. Without one, a list of two numbers would also be a span.
+        #[derive(Deserialize)]
+        struct Object {
+            from: u64,
+            to: u64,
+            #[serde(flatten)]
+            _other: IgnoredAny,
+        }
+        Object::deserialize(deserializer).map(|Object { from, to, .. }| Self { from, to })
+    }
 }
 
 /// A message of a trace.

@@ -113,6 +113,14 @@ impl Peer {
         &self.name
     }
 
+    /// Returns the location by which this registry names the place.
+    fn location(&self) -> Location {
+        match self.url().and_then(host::location_of) {
+            Some(Location::Host(host)) if host == self.name => Location::Host(host),
+            _ => Location::Agent(self.name.clone()),
+        }
+    }
+
     /// Returns the URL; `None` for a machine that dials in.
     pub fn url(&self) -> Option<&str> {
         match &self.route {
@@ -314,9 +322,17 @@ impl Peers {
         url.and_then(host::location_of).unwrap_or_else(|| location.clone())
     }
 
+    /// Returns the one location of a registered place that several locations mean; others as they are.
+    pub(crate) fn canonical(&self, location: &Location) -> Location {
+        match self.resolve(location) {
+            Ok(Reachable::Registered(peer)) => peer.location(),
+            Ok(Reachable::Host(_)) | Err(_) => location.clone(),
+        }
+    }
+
     /// Returns whether two locations mean one place.
     pub(crate) fn is_same(&self, one: &Location, other: &Location) -> bool {
-        one == other
+        one.is_same(other)
             || match (self.resolve(one), self.resolve(other)) {
                 (Ok(Reachable::Registered(one)), Ok(Reachable::Registered(other))) => one.name == other.name,
                 _ => false,

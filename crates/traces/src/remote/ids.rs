@@ -19,7 +19,7 @@ impl Place {
     /// Qualifies an id that arrived. One that names a third place stays as it is; one of this place becomes local.
     pub(super) fn received(&self, id: TraceAddress) -> TraceAddress {
         match id.location() {
-            Some(location) if self.own.as_ref() == Some(location) => id.stripped(),
+            Some(location) if self.own.as_ref().is_some_and(|own| own.is_same(location)) => id.stripped(),
             _ => id.qualified(&self.location),
         }
     }

@@ -26,7 +26,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::escape::{escape_bytes, is_unreserved};
-use treehold_core::wire::Problem;
 use treehold_core::work::check_json_values;
 use treehold_remote::{Ask, Method, PeerClient, RefusedStatus, StatusCode};
 
@@ -70,6 +69,8 @@ struct Append<'a> {
     messages: &'a [NewMessage],
     #[serde(skip_serializing_if = "Option::is_none")]
     expected_head: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    update: Option<&'a TraceUpdate>,
 }
 
 impl RemoteTraces {
@@ -127,6 +128,21 @@ impl Place {
         self.parsed(&answer)
     }
 
+    /// Asks for a page, and for a smaller one while its answer is too large to be taken. Returns the page and how many entries were asked for.
+    ///
+    /// An owner ends pages at a number of bytes, whatever they hold, so a page of sound messages can have more values than are taken at once.
+    async fn page<T: DeserializeOwned>(&self, path: &str, limit: usize) -> Result<(T, usize)> {
+        let mut limit = limit;
+        loop {
+            let mut path = path.to_owned();
+            with_parameter(&mut path, "limit", &limit.to_string());
+            match self.ask(&Ask::get(path)).await {
+                Err(error) if limit > 1 && is_too_much(&error) => limit /= 2,
+                page => return page.map(|page| (page, limit)),
+            }
+        }
+    }
+
     /// Sends a request about something that may be absent.
     async fn find<T: DeserializeOwned>(&self, ask: &Ask) -> Result<Option<T>> {
         match self.client.ask(ask).await {
@@ -139,14 +155,6 @@ impl Place {
     fn parsed<T: DeserializeOwned>(&self, answer: &treehold_remote::Answer) -> Result<T> {
         check_json_values(&answer.body).map_err(|error| self.invalid("too many values").with_source(error))?;
         self.client.json(answer)
-    }
-
-    /// Makes the error that a server sends within a stream.
-    fn problem(&self, data: &str) -> Error {
-        match serde_json::from_str::<Problem>(data) {
-            Ok(problem) => as_received(problem.into_error()),
-            Err(error) => self.invalid("an unknown error").with_source(error),
-        }
     }
 
     /// Returns the path of a message or goal.
@@ -198,6 +206,12 @@ fn with_parameter(path: &mut String, name: &str, value: &str) {
 fn is_absent(error: &Error) -> bool {
     let status = std::error::Error::source(error).and_then(|source| source.downcast_ref::<RefusedStatus>());
     error.kind() == ErrorKind::NotFound || status.is_some_and(|RefusedStatus(status)| *status == StatusCode::NOT_FOUND)
+}
+
+/// Returns whether an answer was too large to be taken.
+fn is_too_much(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
+    error.kind() == ErrorKind::TooLarge || cause.is_some_and(|cause| cause.kind() == ErrorKind::TooLarge)
 }
 
 /// Makes the error for a trace that does not exist.
@@ -253,9 +267,9 @@ impl TraceStore for RemoteTraces {
         query.limit = query.limit.min(TRACES_MAX);
         query.status.iter().for_each(|status| with_parameter(&mut path, "status", status.as_str()));
         query.mode.iter().for_each(|mode| with_parameter(&mut path, "mode", mode.as_str()));
-        with_parameter(&mut path, "limit", &query.limit.to_string());
         query.cursor.iter().for_each(|cursor| with_parameter(&mut path, "cursor", cursor));
-        let mut page: TracePage = place.ask(&Ask::get(path)).await?;
+        let (mut page, limit): (TracePage, _) = place.page(&path, query.limit).await?;
+        query.limit = limit;
         place.check_traces(&page, &query)?;
         page.traces = page.traces.into_iter().map(|trace| place.trace_received(trace)).collect();
         Ok(page)
@@ -308,13 +322,14 @@ impl TraceStore for RemoteTraces {
             let message = format!("{} messages are over the limit of {PAGE_MAX}; append fewer at once", messages.len());
             return Err(Error::invalid_argument(message).without_effect());
         }
+        options.check(messages.len())?;
         // Only the owner knows whether a key was used for other messages.
         if messages.is_empty() && options.idempotency_key.is_none() {
             return self.add_nothing(trace, options).await;
         }
         let place = self.place(trace).await?;
         let key = options.idempotency_key.clone().unwrap_or_else(new_key);
-        let body = Append { messages: &messages, expected_head: options.expected_head };
+        let body = Append { messages: &messages, expected_head: options.expected_head, update: options.update.as_ref() };
         let mut added: Added = place.ask(&Ask::post(place.path("/messages")).with_json(&body)?.with_key(key)).await?;
         place.check_added(&added, messages.len())?;
         added.messages = added.messages.into_iter().map(|message| place.message_received(message)).collect();
@@ -350,13 +365,13 @@ impl TraceStore for RemoteTraces {
         let mut query = query.clone();
         query.limit = query.limit.min(PAGE_MAX);
         let mut path = place.path("/messages");
-        with_parameter(&mut path, "limit", &query.limit.to_string());
         if query.offset > 0 {
             with_parameter(&mut path, "offset", &query.offset.to_string());
         }
         query.since_sequence.iter().for_each(|since| with_parameter(&mut path, "since_sequence", &since.to_string()));
         query.goal_id.iter().for_each(|goal| with_parameter(&mut path, "goal_id", goal));
-        let mut page: MessagesPage = place.ask(&Ask::get(path)).await?;
+        let (mut page, limit): (MessagesPage, _) = place.page(&path, query.limit).await?;
+        query.limit = limit;
         place.check_page(&page, &query)?;
         page.messages = page.messages.into_iter().map(|message| place.message_received(message)).collect();
         Ok(page)
@@ -365,11 +380,10 @@ impl TraceStore for RemoteTraces {
     async fn get_main_path(&self, trace: &TraceAddress, query: &PathQuery) -> Result<MessagesPage> {
         let place = self.place(trace).await?;
         let mut query = query.clone();
-        query.limit = query.limit.map(|limit| limit.min(PAGE_MAX));
         let mut path = place.path("/messages?mode=main_path");
         query.head_sequence.iter().for_each(|head| with_parameter(&mut path, "head_sequence", &head.to_string()));
-        query.limit.iter().for_each(|limit| with_parameter(&mut path, "limit", &limit.to_string()));
-        let mut page: MessagesPage = place.ask(&Ask::get(path)).await?;
+        let (mut page, limit): (MessagesPage, _) = place.page(&path, query.limit.unwrap_or(PAGE_MAX).min(PAGE_MAX)).await?;
+        query.limit = Some(limit);
         place.check_path(&page, &query)?;
         page.messages = page.messages.into_iter().map(|message| place.message_received(message)).collect();
         Ok(page)
@@ -388,8 +402,7 @@ impl TraceStore for RemoteTraces {
         let (place, limit) = (self.place(trace).await?, limit.min(PAGE_MAX));
         let mut path = place.path("/events");
         with_parameter(&mut path, "since_event_id", &since_event_id.to_string());
-        with_parameter(&mut path, "limit", &limit.to_string());
-        let page: EventsPage = place.ask(&Ask::get(path)).await?;
+        let (page, limit): (EventsPage, _) = place.page(&path, limit).await?;
         place.check_events(&page, since_event_id, limit)?;
         Ok(place.events_received(page))
     }

@@ -17,9 +17,6 @@ const LOST_MAX: Duration = Duration::from_secs(5 * 60);
 /// The most events in a row that were already seen. After a loss, a server repeats those that it does not know to have arrived.
 const REPEATED_MAX: usize = 10_000;
 
-/// The event with which a server ends a stream: its data is the problem.
-const ERROR_EVENT: &str = "error";
-
 /// Follows the events after one.
 pub(super) fn follow(place: Place, path: &str, since_event_id: u64) -> EventStream {
     let news = match since_event_id {
@@ -57,8 +54,8 @@ impl Following {
             };
             match news.ok_or_else(|| self.lost())? {
                 StreamNews::Live => self.lost_until = None,
-                StreamNews::Event(event) if event.name == ERROR_EVENT => return Err(self.place.problem(&event.data)),
                 StreamNews::Event(event) if event.data.is_empty() => {}
+                // The name says nothing more than the data: it is the kind, which callers choose.
                 StreamNews::Event(event) => {
                     if let Some(event) = self.taken(&event.data)? {
                         return Ok(event);

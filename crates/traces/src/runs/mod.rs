@@ -11,17 +11,18 @@ mod claim;
 #[cfg(feature = "remote")]
 mod elsewhere;
 mod runner;
+mod side;
 mod task;
 
 pub use claim::{ClaimRuns, HeldRun};
 #[cfg(feature = "remote")]
 pub use elsewhere::PeerRuns;
-pub use runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult, TraceRunner};
+pub use runner::{REFLECTION, RESULT_BYTES_MAX, RunContext, RunRequest, RunResult, TraceRunner};
 
-use crate::contract::TraceStore;
+use crate::contract::{PAGE_MAX, TraceStore};
 use crate::hybrid::HybridTraces;
 use crate::id::{Location, TraceAddress, TraceId};
-use crate::model::{OtherFields, TraceEvent};
+use crate::model::{OtherFields, Trace, TraceEvent, TraceStatus, kinds};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use task::RunTask;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use treehold_core::backoff::Backoff;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::shares::{Share, Shares, User};
 use treehold_core::work;
@@ -39,11 +41,17 @@ use treehold_core::work;
 /// status follows it.
 pub const RUN_ENDED: &str = "run_ended";
 
+/// The field of that event for a run on a side branch.
+const BRANCH_TYPE: &str = "branch_type";
+
 /// The kind of the event by which a process asks another one to stop its run of the trace.
 const STOP_REQUESTED: &str = "stop_requested";
 
 /// How long a run that is stopped may take to write its final status.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// The pause before the claim of another process is tried again.
+const CLAIM_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// How many of the newest events are searched for the end of the last run.
 const END_EVENTS: u64 = 100;
@@ -239,6 +247,9 @@ impl TraceRuns {
     /// Starts a run: appends the messages of the request in one commit, behind `after_sequence` if it names one, sets the status to
     /// `running`, and runs the runner in the background. A request without messages continues the trace as it is.
     ///
+    /// A run with a `branch_type` leaves the status and the head as they are, so [`TraceRuns::wait`] in another process does not wait for
+    /// it. Its handle does.
+    ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) for an unknown trace; [`Conflict`](ErrorKind::Conflict) while another run works on it;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a trace that lives elsewhere and for messages that the store refuses;
@@ -258,8 +269,14 @@ impl TraceRuns {
     pub async fn start_once(&self, trace: &TraceAddress, request: RunRequest, idempotency_key: Option<String>) -> Result<RunHandle> {
         let id = local(trace)?;
         let (entered, run) = match self.enter(id, idempotency_key.as_deref())? {
-            Ok(entered) => entered,
-            Err(running) => return Ok(running),
+            Entering::Free(entered, run) => (entered, run),
+            Entering::Taken(other) => {
+                self.check_own(trace).await?;
+                return other.ok_or_else(|| {
+                    let message = format!("a run works on the trace `{trace}`; wait for its end or stop it");
+                    Error::new(ErrorKind::Conflict, message).without_effect()
+                });
+            }
         };
         let (ready, is_ready) = oneshot::channel();
         let task = RunTask { entered, runs: self.clone(), trace: trace.clone(), request, idempotency_key };
@@ -278,12 +295,18 @@ impl TraceRuns {
     /// [`NotFound`](ErrorKind::NotFound) for an unknown trace; those of the store.
     pub async fn wait(&self, trace: &TraceAddress, limit: Duration) -> Result<Option<RunResult>> {
         let running = self.host.table.lock().running.get(&self.key(local(trace)?)).cloned();
-        match running {
-            Some(run) => run.wait(limit).await,
-            None => match tokio::time::timeout(limit, result_of(&*self.traces, trace)).await {
-                Ok(result) => result.map(Some),
-                Err(_) => Ok(None),
-            },
+        let ended = async {
+            match running {
+                Some(run) => {
+                    self.check_own(trace).await?;
+                    run.ended().await
+                }
+                None => result_of(&*self.traces, trace).await,
+            }
+        };
+        match tokio::time::timeout(limit, ended).await {
+            Ok(result) => result.map(Some),
+            Err(_) => Ok(None),
         }
     }
 
@@ -296,6 +319,7 @@ impl TraceRuns {
     pub async fn stop(&self, trace: &TraceAddress) -> Result<bool> {
         let running = self.host.table.lock().running.get(&self.key(local(trace)?)).cloned();
         if let Some(run) = running {
+            self.check_own(trace).await?;
             run.stop().await;
             return Ok(true);
         }
@@ -311,7 +335,20 @@ impl TraceRuns {
         self.traces.append_event(trace, STOP_REQUESTED, OtherFields::new()).await?;
         let late =
             |_| Err(Error::new(ErrorKind::Deadline, format!("the process that runs the trace `{trace}` did not stop the run in time")));
-        tokio::time::timeout(STOP_LIMIT, result_of(&*self.traces, trace)).await.unwrap_or_else(late).map(drop)
+        let ended = async {
+            result_of(&*self.traces, trace).await?;
+            // A run on a side branch has no status, and a claim is released after the status is written.
+            let mut refused = 0;
+            loop {
+                match self.claims.claim(trace.id(), self.host.options.lease).await {
+                    Ok(held) => return held.release().await,
+                    Err(error) if error.kind() != ErrorKind::Conflict => return Err(error),
+                    Err(_) => CLAIM_BACKOFF.wait(refused).await,
+                }
+                refused = refused.saturating_add(1);
+            }
+        };
+        tokio::time::timeout(STOP_LIMIT, ended).await.unwrap_or_else(late)
     }
 
     /// Binds the writes to local traces to a claim. Returns whether other processes may claim them too.
@@ -325,12 +362,17 @@ impl TraceRuns {
         is_shared
     }
 
+    /// Refuses the trace of another user. The table of runs has those of all users.
+    async fn check_own(&self, trace: &TraceAddress) -> Result<()> {
+        self.traces.get_trace(trace).await?.map(drop).ok_or_else(|| gone(trace))
+    }
+
     fn key(&self, trace: &TraceId) -> RunKey {
         (self.user.0.clone(), trace.clone())
     }
 
-    /// Reserves a trace and the slots of its run. Returns the run that an earlier call with the same key started, if it is not over.
-    fn enter(&self, trace: &TraceId, idempotency_key: Option<&str>) -> Result<Result<(Entered, RunHandle), RunHandle>> {
+    /// Reserves a trace and the slots of its run.
+    fn enter(&self, trace: &TraceId, idempotency_key: Option<&str>) -> Result<Entering> {
         let unavailable = |message: &str| Error::new(ErrorKind::Unavailable, message).without_effect();
         let mut table = self.host.table.lock();
         if table.is_closed {
@@ -338,12 +380,9 @@ impl TraceRuns {
         }
         let free = match table.running.entry(self.key(trace)) {
             Entry::Vacant(free) => free,
-            Entry::Occupied(run) if idempotency_key.is_some() && run.get().idempotency_key.as_deref() == idempotency_key => {
-                return Ok(Err(run.get().clone()));
-            }
-            Entry::Occupied(_) => {
-                let message = format!("a run works on the trace `{trace}`; wait for its end or stop it");
-                return Err(Error::new(ErrorKind::Conflict, message));
+            Entry::Occupied(run) => {
+                let is_same = idempotency_key.is_some() && run.get().idempotency_key.as_deref() == idempotency_key;
+                return Ok(Entering::Taken(is_same.then(|| run.get().clone())));
             }
         };
         let share = self.host.shares.take(self.user.clone(), self.host.options.runs_per_user_max);
@@ -354,8 +393,16 @@ impl TraceRuns {
         let run = RunHandle { stop: Arc::new(watch::channel(false).0), ended: has_ended, idempotency_key: key };
         free.insert(run.clone());
         let entered = Entered { host: self.host.clone(), key: self.key(trace), stop: run.stop.subscribe(), ended, _slots: (share, slot) };
-        Ok(Ok((entered, run)))
+        Ok(Entering::Free(entered, run))
     }
+}
+
+/// What came of reserving a trace.
+enum Entering {
+    /// The trace is reserved for this run.
+    Free(Entered, RunHandle),
+    /// A run works on the trace: one that an earlier call with the same key started, or another.
+    Taken(Option<RunHandle>),
 }
 
 /// The place of a run in the table, until it is dropped.
@@ -433,9 +480,13 @@ fn local(trace: &TraceAddress) -> Result<&TraceId> {
     Ok(trace.id())
 }
 
+fn gone(trace: &TraceAddress) -> Error {
+    Error::new(ErrorKind::NotFound, format!("the trace `{trace}` does not exist"))
+}
+
 /// Waits until a trace has a final status, and returns how its last run ended.
 async fn result_of(traces: &dyn TraceStore, address: &TraceAddress) -> Result<RunResult> {
-    let gone = || Error::new(ErrorKind::NotFound, format!("the trace `{address}` does not exist"));
+    let gone = || gone(address);
     let mut trace = traces.get_trace(address).await?.ok_or_else(gone)?;
     let mut since = trace.last_event_id;
     let mut watched = None;
@@ -449,8 +500,23 @@ async fn result_of(traces: &dyn TraceStore, address: &TraceAddress) -> Result<Ru
     }
     let from = trace.last_event_id.max(since).saturating_sub(END_EVENTS);
     let page = traces.get_events(address, from, END_EVENTS as usize).await?;
-    let end = page.events.iter().rev().find(|event| event.event == RUN_ENDED).and_then(result_in);
-    Ok(end.filter(|result| result.status == trace.status).unwrap_or(RunResult { status: trace.status, summary: None, error: None }))
+    let is_end = |event: &&TraceEvent| event.event == RUN_ENDED && !event.data.contains_key(BRANCH_TYPE);
+    let end = page.events.iter().rev().find(is_end).and_then(result_in);
+    Ok(end.filter(|result| result.status == trace.status).unwrap_or(result_of_status(trace.status)))
+}
+
+/// Returns how the run ended that began with a message; `None` if it did not end, or too long ago to be known.
+async fn ended_after(traces: &dyn TraceStore, trace: &Trace, sequence: u64) -> Result<Option<RunResult>> {
+    let from = trace.last_event_id.saturating_sub(PAGE_MAX as u64);
+    let page = traces.get_events(&trace.trace_id, from, PAGE_MAX).await?;
+    let begins = |event: &TraceEvent| event.event == kinds::MESSAGE_ADDED && event.data.get("sequence").is_some_and(|of| *of == sequence);
+    let after = page.events.iter().skip_while(|event| !begins(event));
+    Ok(after.filter(|event| event.event == RUN_ENDED).find_map(result_in))
+}
+
+/// Makes the result of a run of which only the status is known.
+fn result_of_status(status: TraceStatus) -> RunResult {
+    RunResult { status, summary: None, error: None }
 }
 
 /// Reads the result from an event [`RUN_ENDED`].

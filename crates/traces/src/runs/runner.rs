@@ -15,7 +15,7 @@ use treehold_core::json::Json;
 /// What to run.
 ///
 /// Without `after_sequence` the run continues at the head of its trace; with it, the trace is rewound first: the messages are appended
-/// behind that sequence.
+/// behind that sequence. With `branch_type`, it works beside the main path, which ends as before.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]
@@ -25,10 +25,17 @@ pub struct RunRequest {
     /// The sequence after which the run continues. The original's older name is `insert_after`.
     #[serde(alias = "insert_after", skip_serializing_if = "Option::is_none")]
     pub after_sequence: Option<u64>,
-    /// The configuration of the runner, which it stores with the trace and interprets.
+    /// The configuration of the runner, which it interprets. It is stored with the trace, unless the run is on a side branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Json>,
+    /// The kind of side branch that the run works on, such as `reflection`. The head and the status of the trace stay as they are, and what
+    /// the runner appends continues the branch. By default the run continues the main path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch_type: Option<String>,
 }
+
+/// The kind of side branch on which an agent reflects on its trace.
+pub const REFLECTION: &str = "reflection";
 
 /// The longest summary and the longest error of a run that are kept, in bytes.
 pub const RESULT_BYTES_MAX: usize = 16 << 10;
@@ -79,7 +86,7 @@ impl RunResult {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RunContext {
-    /// The trace, which exists and has the status `running`. It lives in the store at hand.
+    /// The trace, which exists. It lives in the store at hand.
     pub trace: TraceAddress,
     /// The runs of the same user, for sub-traces. [`TraceRuns::traces`] are their traces.
     pub runs: TraceRuns,

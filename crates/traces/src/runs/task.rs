@@ -2,10 +2,12 @@
 
 use super::claim::{HeldRun, renew_until_lost};
 use super::runner::{RESULT_BYTES_MAX, RunContext, RunRequest, RunResult};
-use super::{Entered, RUN_ENDED, RunsOptions, STOP_REQUESTED, TraceRuns, result_of};
+use super::side::SideTraces;
+use super::{BRANCH_TYPE, Entered, RUN_ENDED, RunsOptions, STOP_REQUESTED, TraceRuns, ended_after, result_of_status};
 use crate::contract::{AddOptions, TraceStore};
 use crate::id::TraceAddress;
-use crate::model::{NewMessage, OtherFields, TraceStatus, TraceUpdate};
+use crate::model::{NewMessage, OtherFields, Trace, TraceStatus, TraceUpdate};
+use crate::stored::check_name;
 use futures::{FutureExt, StreamExt};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -35,8 +37,8 @@ pub(super) struct RunTask {
 
 /// What came of the beginning of a run.
 enum Begun {
-    /// The run can go on. The event is the last one before it.
-    Runs { since: u64 },
+    /// The run can go on. The event is the last one before it. A run on a side branch has traces of its own.
+    Runs { since: u64, side: Option<Arc<dyn TraceStore>> },
     /// An earlier call with the same key started a run, which ended.
     Ended(RunResult),
 }
@@ -56,10 +58,10 @@ impl RunTask {
                 let _ = ready.send(Ok(()));
                 match begun {
                     Begun::Ended(result) => result,
-                    Begun::Runs { since } => tokio::select! {
+                    Begun::Runs { since, side } => tokio::select! {
                         biased;
                         error = renew_until_lost(&*held, self.options().lease, claimed) => self.lost(&error),
-                        result = self.run_to_end(is_shared.then_some(since)) => result,
+                        result = self.run_to_end(is_shared.then_some(since), side) => result,
                     },
                 }
             }
@@ -91,30 +93,63 @@ impl RunTask {
         let unknown = || Error::new(ErrorKind::NotFound, format!("the trace `{}` does not exist", self.trace));
         let found = self.traces().get_trace(&self.trace).await?.ok_or_else(unknown)?;
         let since = found.last_event_id;
+        if let Some(branch_type) = self.request.branch_type.clone() {
+            return self.begin_beside(&found, branch_type).await;
+        }
         let mut update = TraceUpdate::new().with_status(TraceStatus::Running);
         update.run_config = self.request.config.clone();
         if self.request.messages.is_empty() {
             update.head_sequence = self.request.after_sequence;
-            return self.traces().update_trace(&self.trace, update).await.map(|_| Begun::Runs { since });
+            return self.traces().update_trace(&self.trace, update).await.map(|_| Begun::Runs { since, side: None });
         }
         let messages = messages_after(&self.request)?;
-        let mut options = AddOptions::new();
+        // One commit, so that a repeated call can tell whether the run of the earlier one began.
+        let mut options = AddOptions::new().with_update(update);
         options.idempotency_key = self.idempotency_key.clone();
         let added = self.traces().add_messages(&self.trace, messages, &options).await?;
         // This process holds the claim. If the run of the earlier call still had the status `running`, its process died.
         if added.repeated && found.status.is_final() {
-            return Ok(Begun::Ended(result_of(&**self.traces(), &self.trace).await?));
+            let last = added.messages.last().map_or(0, |message| message.sequence);
+            let ended = ended_after(&**self.traces(), &found, last).await?;
+            return Ok(Begun::Ended(ended.unwrap_or(result_of_status(found.status))));
         }
-        self.write(|| self.traces().update_trace(&self.trace, update.clone())).await.map_err(Error::with_unknown_effect)?;
-        Ok(Begun::Runs { since })
+        Ok(Begun::Runs { since, side: None })
+    }
+
+    /// Appends the messages on a side branch. The trace has no sign of such a run until it ends, so it is not known whether an earlier call
+    /// with the same key ended: then its result is.
+    async fn begin_beside(&self, found: &Trace, branch_type: String) -> Result<Begun> {
+        check_name("type of the side branch", &branch_type)?;
+        let after = self.request.after_sequence.unwrap_or(found.head_sequence);
+        if after > found.last_sequence {
+            let message = format!("the trace `{}` has no message {after}; its last one is {}", self.trace, found.last_sequence);
+            return Err(Error::invalid_argument(message).without_effect());
+        }
+        let runs = &self.runs;
+        let side = SideTraces::new(runs.traces.clone(), self.trace.clone(), runs.own.clone(), branch_type, after);
+        let messages = messages_after(&self.request)?;
+        if !messages.is_empty() {
+            let mut options = AddOptions::new();
+            options.idempotency_key = self.idempotency_key.clone();
+            let added = side.add_messages(&self.trace, messages, &options).await?;
+            let last = added.messages.last().map_or(0, |message| message.sequence);
+            if added.repeated
+                && let Some(result) = ended_after(&**self.traces(), found, last).await?
+            {
+                return Ok(Begun::Ended(result));
+            }
+        }
+        Ok(Begun::Runs { since: found.last_event_id, side: Some(Arc::new(side)) })
     }
 
     /// Runs the runner until it ends or has to, and writes its end.
     ///
     /// `since` is the event after which other processes may ask to stop it.
-    async fn run_to_end(&self, since: Option<u64>) -> RunResult {
+    async fn run_to_end(&self, since: Option<u64>, side: Option<Arc<dyn TraceStore>>) -> RunResult {
         let (began, deadline, mut stop) = (Instant::now(), self.options().deadline, self.entered.stop.clone());
-        let context = RunContext::new(self.trace.clone(), self.runs.clone());
+        let mut runs = self.runs.clone();
+        runs.traces = side.unwrap_or(runs.traces);
+        let context = RunContext::new(self.trace.clone(), runs);
         let run = self.runs.host.runner.run(&context, self.request.clone());
         let result = tokio::select! {
             biased;
@@ -172,7 +207,11 @@ impl RunTask {
             _ => OtherFields::new(),
         };
         data.insert("duration_ms".to_owned(), duration_ms.into());
-        let update = TraceUpdate::new().with_status(result.status).with_duration_ms(duration_ms);
+        let mut update = TraceUpdate::new().with_duration_ms(duration_ms);
+        match &self.request.branch_type {
+            Some(branch_type) => drop(data.insert(BRANCH_TYPE.to_owned(), branch_type.as_str().into())),
+            None => update.status = Some(result.status),
+        }
         let written = async {
             match self.write(|| self.traces().append_event(&self.trace, RUN_ENDED, data.clone())).await {
                 // Texts of control characters grow sixfold in JSON. The status says the rest.

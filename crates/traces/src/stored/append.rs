@@ -42,9 +42,10 @@ const SPAN_READS_MAX: usize = 64;
 impl StoredTraces {
     /// Appends messages.
     ///
-    /// Cost: two round trips. One more each for an idempotency key, for parents other than the head, for message ids of the caller, and for
-    /// goals; none of them depends on the length of the trace.
+    /// Cost: two round trips. One more each for an idempotency key, for parents other than the head, for message ids of the caller, for
+    /// goals, for another status, and for another task or configuration; none of them depends on the length of the trace.
     pub(super) async fn append(&self, id: &TraceId, messages: &[NewMessage], options: &AddOptions) -> Result<Added> {
+        options.check(messages.len())?;
         self.check_messages(id, messages)?;
         let once = Once::of(messages, options)?;
         let mut attempts = Attempts::new();
@@ -66,6 +67,9 @@ impl StoredTraces {
             let first = draft.next.last_sequence.saturating_add(1);
             let added = self.plan(&mut draft, id, messages).await?;
             let head_sequence = draft.next.sequence();
+            if let Some(update) = &options.update {
+                self.plan_update(&mut draft, id, update).await?;
+            }
             if let Some(once) = &once {
                 once.put(&mut draft, self, Earlier { first, count: added.len(), head_sequence })?;
             }

@@ -17,6 +17,18 @@ const TRACES_MAX: usize = 100;
 impl StoredTraces {
     /// Returns a page of the user's traces, newest first. Cost: three round trips, however many traces there are.
     pub(super) async fn list(&self, query: &TracesQuery) -> Result<TracePage> {
+        let mut query = query.clone();
+        loop {
+            let page = self.list_once(&query).await?;
+            // All traces of the page were deleted while it was read. An empty page would look like the last one.
+            if !page.traces.is_empty() || page.next.is_none() {
+                return Ok(page);
+            }
+            query.cursor = page.next;
+        }
+    }
+
+    async fn list_once(&self, query: &TracesQuery) -> Result<TracePage> {
         let limit = page_limit(query.limit, TRACES_MAX)?;
         let prefix = recent::prefix(query.status, query.mode);
         let mut options = ScanOptions::new().with_prefix(&prefix).with_limit(limit);

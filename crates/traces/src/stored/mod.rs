@@ -31,6 +31,7 @@ pub(crate) use insert::{
 pub use once::KeyReused;
 pub use options::TracesOptions;
 pub use removal::TracesSweeper;
+pub(crate) use text::check_name;
 
 use crate::contract::{
     AddOptions, Added, EventStream, ForeignTrace, MessageRef, MessagesPage, MessagesQuery, PathQuery, TracePage, TraceStore, TracesQuery,

@@ -65,6 +65,9 @@ impl Once {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&row(&options.expected_head));
         hasher.update(&row(&messages));
+        if let Some(update) = &options.update {
+            hasher.update(&row(update));
+        }
         Ok(Some(Self { key, digest: hasher.finalize().to_hex().to_string() }))
     }
 

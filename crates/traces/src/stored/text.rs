@@ -40,7 +40,7 @@ pub(super) fn check_key(what: &str, id: &str) -> Result<()> {
 }
 
 /// Checks a short name, such as a role.
-pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
+pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
         return Err(Error::invalid_argument(format!("the {what} must have 1 to 255 bytes and no control character")));
     }

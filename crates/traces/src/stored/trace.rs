@@ -1,5 +1,6 @@
 //! Creates, returns, changes and deletes traces.
 
+use super::draft::Draft;
 use super::rows::{
     Description, DirectoryRow, Head, LIVE, Opened, Part, Removal, corrupt, description_key, directory, head_key, position_key, time_text,
     trace_of,
@@ -93,6 +94,7 @@ impl StoredTraces {
             attempts.lost().await?;
         }
     }
+
     /// Returns a trace. Cost: one round trip.
     pub(super) async fn get(&self, id: &TraceId) -> Result<Option<Trace>> {
         let (traces, keys) = (self.rows.traces()?, [head_key(id), description_key(id)]);
@@ -112,57 +114,69 @@ impl StoredTraces {
 
     /// Changes a trace. Cost: three round trips; one more for another status.
     pub(super) async fn update(&self, id: &TraceId, update: TraceUpdate) -> Result<Trace> {
+        let mut attempts = Attempts::new();
+        loop {
+            let mut draft = self.draft(id).await?;
+            let planned = self.plan_update(&mut draft, id, &update).await?;
+            let description = match planned {
+                Some(description) => description,
+                None => self.description(id).await?,
+            };
+            let head = draft.next.clone();
+            if head == draft.opened.head || draft.commit().await? {
+                return Ok(trace_of(&self.rows.user, id, &head, description));
+            }
+            attempts.lost().await?;
+        }
+    }
+
+    /// Plans a change of a trace. Returns the description that it leads to, if that was read.
+    ///
+    /// Cost: one round trip for a task or configuration, and one for another head.
+    pub(super) async fn plan_update(&self, draft: &mut Draft<'_>, id: &TraceId, update: &TraceUpdate) -> Result<Option<Description>> {
         let current_goal = update.current_goal_id.as_deref().map(|goal| (!goal.is_empty()).then_some(goal));
         if let Some(Some(goal)) = current_goal {
             check_key("goal", goal)?;
         }
-        let mut attempts = Attempts::new();
-        loop {
-            let mut draft = self.draft(id).await?;
-            let description = self.description(id).await?;
-            let mut changed = Vec::new();
-            let mut next = description.clone();
-            if let Some(task) = &update.task {
-                next.task = Some(task.clone());
-            }
-            if let Some(config) = &update.run_config {
-                next.run_config = Some(config.clone());
-            }
-            if next != description {
+        let mut changed = Vec::new();
+        let mut described = None;
+        if update.task.is_some() || update.run_config.is_some() {
+            let before = self.description(id).await?;
+            let mut next = before.clone();
+            next.task = update.task.clone().or(next.task);
+            next.run_config = update.run_config.clone().or(next.run_config);
+            if next != before {
                 let value = checked("trace", &next, self.options().trace_bytes_max)?;
                 let traces = self.rows.traces()?;
                 draft.add(|batch| batch.put(&traces, description_key(id), value));
-                changed.extend((next.task != description.task).then_some("task"));
-                changed.extend((next.run_config != description.run_config).then_some("run_config"));
+                changed.extend((next.task != before.task).then_some("task"));
+                changed.extend((next.run_config != before.run_config).then_some("run_config"));
             }
-            if let Some(goal) = current_goal
-                && draft.next.current_goal_id.as_deref() != goal
-            {
-                draft.next.current_goal_id = goal.map(str::to_owned);
-                changed.push("current_goal_id");
-            }
-            if let Some(duration_ms) = update.add_duration_ms.filter(|duration_ms| *duration_ms > 0) {
-                draft.next.total_duration_ms = draft.next.total_duration_ms.saturating_add(duration_ms);
-                changed.push("total_duration_ms");
-            }
-            if !changed.is_empty() {
-                draft.tell(kinds::TRACE_UPDATED, [("changed", json!(changed))])?;
-            }
-            if let Some(head) = update.head_sequence.filter(|head| *head != draft.next.sequence()) {
-                draft.next.path = self.path_to(&draft.opened, head).await?;
-                draft.tell(kinds::HEAD_MOVED, [("head_sequence", json!(head))])?;
-            }
-            if let Some(status) = update.status.filter(|status| *status != draft.next.status) {
-                draft.next.status = status;
-                draft.next.completed_at = status.is_final().then_some(draft.now);
-                draft.tell(status_kind(status), [("status", json!(status))])?;
-            }
-            let head = draft.next.clone();
-            if head == draft.opened.head || draft.commit().await? {
-                return Ok(trace_of(&self.rows.user, id, &head, next));
-            }
-            attempts.lost().await?;
+            described = Some(next);
         }
+        if let Some(goal) = current_goal
+            && draft.next.current_goal_id.as_deref() != goal
+        {
+            draft.next.current_goal_id = goal.map(str::to_owned);
+            changed.push("current_goal_id");
+        }
+        if let Some(duration_ms) = update.add_duration_ms.filter(|duration_ms| *duration_ms > 0) {
+            draft.next.total_duration_ms = draft.next.total_duration_ms.saturating_add(duration_ms);
+            changed.push("total_duration_ms");
+        }
+        if !changed.is_empty() {
+            draft.tell(kinds::TRACE_UPDATED, [("changed", json!(changed))])?;
+        }
+        if let Some(head) = update.head_sequence.filter(|head| *head != draft.next.sequence()) {
+            draft.next.path = self.path_to(&draft.opened, head).await?;
+            draft.tell(kinds::HEAD_MOVED, [("head_sequence", json!(head))])?;
+        }
+        if let Some(status) = update.status.filter(|status| *status != draft.next.status) {
+            draft.next.status = status;
+            draft.next.completed_at = status.is_final().then_some(draft.now);
+            draft.tell(status_kind(status), [("status", json!(status))])?;
+        }
+        Ok(described)
     }
 
     async fn description(&self, id: &TraceId) -> Result<Description> {

@@ -8,6 +8,8 @@ use crate::runs::{RunRequest, RunResult};
 use futures::StreamExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::Json;
 
@@ -21,6 +23,9 @@ const COMPLETED: &str = "sub_trace_completed";
 
 /// How many ids of a second are tried for a sub-trace.
 const IDS_MAX: u32 = 256;
+
+/// How long the calling trace may take to note the end of an agent.
+const NOTE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most bytes of all summaries and errors in an answer. Answers of tools have at most 100,000 characters.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -141,8 +146,14 @@ fn target(place: &AgentPlace, call: &AgentCall, options: &AgentToolOptions) -> R
     if call.tasks.len() > 1 {
         return Err(Error::invalid_argument("a trace is continued with one task; call once for each of them"));
     }
-    let from = place.known(TraceAddress::parse(from)?);
+    let parsed = TraceAddress::parse(from)?;
+    let says_own = parsed.location().is_some_and(|location| place.is_own(location));
+    let from = place.known(parsed);
     match (from.location().cloned(), location) {
+        (None, Some(Some(location))) if says_own => {
+            let message = format!("the trace `{from}` lives at this place and not at `{location}`; leave out `agent_url`");
+            Err(Error::invalid_argument(message))
+        }
         (Some(from_location), Some(location)) if location.as_ref().is_none_or(|location| !place.is_same(&from_location, location)) => {
             let at = location.map_or_else(|| "this place".to_owned(), |location| format!("`{location}`"));
             Err(Error::invalid_argument(format!("the trace `{from}` does not live at {at}; leave out `agent_url`")))
@@ -210,29 +221,37 @@ async fn run_task(
     context: Option<Json>,
     options: &AgentToolOptions,
 ) -> Outcome {
-    let trace = match find_or_create(place, caller, target, &task, number).await {
-        Ok(trace) => trace,
-        Err(outcome) => return outcome,
+    let until = Instant::now() + options.deadline;
+    let late = || RunResult::failed(format!("the agent could not be started within {:?}", options.deadline));
+    let mut asked = None;
+    let trace = match timeout_at(until, find_or_create(place, caller, target, &task, number, &mut asked)).await {
+        Ok(Ok(trace)) => trace,
+        Ok(Err(outcome)) => return outcome,
+        Err(_) => return Outcome { result: late(), sub_trace: asked },
     };
-    let goal = add_to_goal(place, caller, &task, &trace).await;
+    // A trace of the caller that cannot be changed in time does not keep the agent from its work.
+    let goal = timeout_at(until, add_to_goal(place, caller, &task, &trace)).await.unwrap_or_default();
     let mut request = RunRequest { messages: vec![NewMessage::text("user", &task)], ..RunRequest::default() };
     request.config = context.and_then(|context| Json::of(&json!({"context": context})).ok());
-    let result = match place.start(&trace, request).await {
-        Ok(started) => end_of(started, options).await,
-        Err(error) => RunResult::failed(error.message()),
+    let result = match timeout_at(until, place.start(&trace, request)).await {
+        Ok(Ok(started)) => end_of(started, until, options).await,
+        Ok(Err(error)) => RunResult::failed(error.message()),
+        Err(_) => late(),
     };
     if let Some(parent) = &caller.trace {
         let mut data = about(&trace);
         data.insert("status".to_owned(), result.status.as_str().into());
         data.extend(goal.map(|goal| ("goal_id".to_owned(), goal.into())));
-        told(place.traces().append_event(parent, COMPLETED, data).await.map(drop), parent);
+        let append = tokio::time::timeout(NOTE_TIMEOUT, place.traces().append_event(parent, COMPLETED, data));
+        let slow = |_| Err(Error::new(ErrorKind::Deadline, "the store did not answer in time"));
+        told(append.await.unwrap_or_else(slow).map(drop), parent);
     }
     Outcome { result, sub_trace: Some(trace) }
 }
 
 /// Waits for the end of a run, and stops it at the deadline.
-async fn end_of(mut started: Started, options: &AgentToolOptions) -> RunResult {
-    match started.wait(options.deadline).await {
+async fn end_of(mut started: Started, until: Instant, options: &AgentToolOptions) -> RunResult {
+    match started.wait(until.saturating_duration_since(Instant::now())).await {
         Ok(Some(result)) => result,
         Ok(None) => {
             let late = format!("the agent did not end within {:?}", options.deadline);
@@ -245,14 +264,18 @@ async fn end_of(mut started: Started, options: &AgentToolOptions) -> RunResult {
     }
 }
 
-/// Returns the trace of a task.
+/// Returns the trace of a task. `asked` is the trace that the request in progress is about.
 async fn find_or_create(
     place: &AgentPlace,
     caller: &AgentCaller,
     target: &Target,
     task: &str,
     number: usize,
+    asked: &mut Option<TraceAddress>,
 ) -> Result<TraceAddress, Outcome> {
+    if let Target::Existing(trace) = target {
+        *asked = Some(trace.clone());
+    }
     match target {
         Target::Existing(trace) => match place.traces().get_trace(trace).await {
             Ok(Some(_)) => Ok(trace.clone()),
@@ -270,6 +293,7 @@ async fn find_or_create(
                     Some(location) => TraceAddress::at(location.clone(), id),
                     None => TraceAddress::local(id),
                 };
+                *asked = Some(trace.clone());
                 let mut new = NewTrace::new(task).with_id(trace.clone()).with_agent_type(SUB_TRACE_MODE);
                 if let Some(parent) = &caller.trace {
                     new = new.with_parent(parent.clone(), caller.goal.clone());

@@ -27,7 +27,7 @@ pub const AGENT_TOOL: &str = "agent";
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AgentToolOptions {
-    /// How long a run that the tool starts may take. Default 30 minutes.
+    /// How long a run that the tool starts may take, from its trace to its end. Default 30 minutes.
     pub deadline: Duration,
     /// The most tasks of one call. Default 16.
     pub tasks_max: usize,

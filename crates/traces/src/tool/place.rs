@@ -11,8 +11,10 @@ use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
+use treehold_core::work;
 
 /// Finds the place of a caller, whose traces no other caller reaches.
 #[async_trait]
@@ -91,10 +93,15 @@ impl AgentPlace {
         &self.traces
     }
 
+    /// Returns whether a location is this place.
+    pub(super) fn is_own(&self, location: &Location) -> bool {
+        self.own.iter().any(|own| own.is_same(location))
+    }
+
     /// Returns the address as this place uses it: without a location if it lives here.
     pub(super) fn known(&self, address: TraceAddress) -> TraceAddress {
         match address.location() {
-            Some(location) if self.own.contains(location) => address.stripped(),
+            Some(location) if self.is_own(location) => address.stripped(),
             _ => address,
         }
     }
@@ -104,7 +111,7 @@ impl AgentPlace {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a location that is not registered.
     pub(super) fn location(&self, location: Location) -> Result<Option<Location>> {
-        if self.own.contains(&location) {
+        if self.is_own(&location) {
             return Ok(None);
         }
         self.check(&location)?;
@@ -124,16 +131,26 @@ impl AgentPlace {
     /// Returns whether two locations mean one place.
     #[cfg(feature = "remote")]
     pub(super) fn is_same(&self, one: &Location, other: &Location) -> bool {
-        one == other || self.peers.as_ref().is_some_and(|peers| peers.peers().is_same(one, other))
+        one.is_same(other) || self.peers.as_ref().is_some_and(|peers| peers.peers().is_same(one, other))
     }
 
     #[cfg(not(feature = "remote"))]
     pub(super) fn is_same(&self, one: &Location, other: &Location) -> bool {
-        one == other
+        one.is_same(other)
     }
 
-    /// Starts a run of a trace, here or elsewhere.
+    /// Starts a run of a trace, here or elsewhere. If the caller leaves before the run has begun, it is stopped once it has.
     pub(super) async fn start(&self, trace: &TraceAddress, request: RunRequest) -> Result<Started> {
+        let (place, trace) = (self.clone(), trace.clone());
+        let (begun, has_begun) = oneshot::channel();
+        tokio::spawn(work::carried(async move {
+            // A run that nobody takes is dropped, which stops it.
+            drop(begun.send(place.start_to_end(&trace, request).await));
+        }));
+        has_begun.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the run ended before it began")))
+    }
+
+    async fn start_to_end(&self, trace: &TraceAddress, request: RunRequest) -> Result<Started> {
         let Some(location) = trace.location() else {
             let message = "no runner of agents is attached here; name an agent elsewhere with `agent_url`";
             let runs = self.runs.as_ref().ok_or_else(|| Error::unsupported(message).without_effect())?;
@@ -172,6 +189,7 @@ impl AgentPlaces for OrganizationAgents {
             caller.ok_or_else(|| Error::new(ErrorKind::PermissionDenied, "agents are started by callers with a tenant and user"))?;
         let traces = self.traces.for_user(tenant, user)?;
         let mut place = AgentPlace::new(traces.clone());
+        place.own.extend(self.traces.own_location().cloned());
         #[cfg(feature = "remote")]
         if let Some(peers) = self.traces.peers(tenant) {
             place.peers = Some(PeerRuns::new(peers.clone(), traces.clone()));
@@ -180,6 +198,7 @@ impl AgentPlaces for OrganizationAgents {
             let (owner, owner_user) = self.traces.owner_of(tenant, user);
             let claims = self.traces.local().for_user(owner, owner_user)?;
             let here = runs.on((Some(owner.to_owned()), Some(user.to_owned())), traces).with_claims(Arc::new(claims));
+            let here = self.traces.own_location().cloned().into_iter().fold(here, TraceRuns::with_own_location);
             #[cfg(feature = "remote")]
             let here = match &place.peers {
                 Some(peers) => here.with_peers(peers.clone()),

@@ -11,10 +11,10 @@ use treehold_traces::{
     TraceStore, TraceUpdate, TracesQuery,
 };
 
-type Change = fn(StoredTraces) -> BoxFuture<'static, Result<()>>;
+pub(super) type Change = fn(StoredTraces) -> BoxFuture<'static, Result<()>>;
 
 /// Every kind of change of a trace.
-fn changes() -> Vec<(&'static str, Change)> {
+pub(super) fn changes() -> Vec<(&'static str, Change)> {
     macro_rules! change {
         ($name:literal, |$traces:ident| $call:expr) => {
             ($name, |$traces| async move { $call.await.map(drop) }.boxed())
@@ -25,6 +25,11 @@ fn changes() -> Vec<(&'static str, Change)> {
             &address(),
             vec![text("a").with_goal("1").with_usage(5, 0.5), text("b").with_branch_type("reflection")],
             &AddOptions::new().with_idempotency_key("k")
+        )),
+        change!("append with a change of the trace", |traces| traces.add_messages(
+            &address(),
+            vec![text("a").with_parent(2)],
+            &AddOptions::new().with_update(TraceUpdate::new().with_status(TraceStatus::Stopped).with_task("z"))
         )),
         change!("rewind", |traces| traces.add_messages(&address(), vec![text("a").with_parent(1)], &AddOptions::new())),
         change!("summary", |traces| traces.add_messages(
@@ -48,7 +53,7 @@ fn changes() -> Vec<(&'static str, Change)> {
     ]
 }
 
-async fn populate(traces: &StoredTraces) {
+pub(super) async fn populate(traces: &StoredTraces) {
     begin(traces).await;
     traces.add_goal(&address(), NewGoal::new("x")).await.unwrap();
     add(traces, vec![text("1").with_goal("1").with_usage(1, 1.0), text("2").with_goal("1").with_usage(2, 2.0), text("3")]).await;
@@ -82,6 +87,28 @@ pub(crate) async fn change_that_is_killed_leaves_the_old_trace_or_the_new(store:
         assert_eq!(timeless(whole(&own).await), new, "{name}");
         let total = own.list_traces(&TracesQuery::new().with_status(new.trace.status)).await.unwrap().total;
         assert_eq!(total, 1, "{name}");
+    }
+}
+
+/// Another process is faster, with every kind of change against every other: the result is that of one change after the other.
+pub(crate) async fn change_overtaken_by_another_is_planned_again(store: Arc<dyn Store>) {
+    for (other_name, other) in changes() {
+        for (name, change) in changes() {
+            let model: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            populate(&traces(&model)).await;
+            other(traces(&model)).await.unwrap();
+            let expected = change(traces(&model)).await.map_err(|error| error.kind());
+            let own = traces(&store);
+            own.delete_trace(&address()).await.unwrap();
+            populate(&own).await;
+            let faster = own.clone();
+            let staged = Staged::before(&store, 0, move || async move { other(faster).await.unwrap() });
+            let raced: Arc<dyn Store> = staged.clone();
+            let result = change(traces(&raced)).await.map_err(|error| error.kind());
+            assert!(staged.was_reached(), "{name}");
+            assert_eq!(result, expected, "{name} after {other_name}");
+            assert_eq!(timeless(whole(&own).await), timeless(whole(&traces(&model)).await), "{name} after {other_name}");
+        }
     }
 }
 

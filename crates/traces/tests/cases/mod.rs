@@ -34,6 +34,7 @@ macro_rules! stored_trace_cases {
             ],
             kills: [
                 change_that_is_killed_leaves_the_old_trace_or_the_new,
+                change_overtaken_by_another_is_planned_again,
                 call_repeated_after_a_lost_answer_takes_effect_once,
                 writers_of_two_processes_lose_no_message,
             ],
@@ -49,9 +50,11 @@ macro_rules! stored_trace_cases {
                 deleted_trace_leaves_no_rows,
                 interrupted_deletion_is_finished_by_a_sweep,
                 long_trace_is_removed_in_bounded_steps,
+                deletion_overtaken_by_a_change_leaves_no_row,
                 write_overtaken_by_a_deletion_leaves_no_row,
                 write_overtaken_by_a_deletion_never_reaches_a_later_trace,
                 live_trace_survives_an_old_row_that_says_to_remove_it,
+                page_of_traces_passes_over_those_deleted_meanwhile,
                 damaged_removal_does_not_stop_the_others,
             ],
         );

@@ -1,11 +1,13 @@
 //! Deletions and what remains of them.
 
-use super::support::{Stage, Staged, add, address, all, begin, fill, id, rows, rows_of_traces, text, traces, whole};
+use super::kills;
+use super::support::{Stage, Staged, TENANT, USER, add, address, all, begin, fill, id, rows, rows_of_traces, text, traces, whole};
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::ErrorKind;
+use treehold_core::reserved::TRACES;
 use treehold_store::{Batch, Namespace, Store};
-use treehold_traces::{AddOptions, NewGoal, StoredTraces, TraceStore, TracesQuery};
+use treehold_traces::{AddOptions, NewGoal, StoredTraces, TraceStatus, TraceStore, TracesQuery};
 
 async fn populate(traces: &StoredTraces) {
     begin(traces).await;
@@ -58,6 +60,24 @@ pub(crate) async fn long_trace_is_removed_in_bounded_steps(store: Arc<dyn Store>
     assert_eq!(rows_of_traces(&store).await, Vec::<String>::new());
 }
 
+/// Another process changes the trace while it is being deleted, in every way.
+pub(crate) async fn deletion_overtaken_by_a_change_leaves_no_row(store: Arc<dyn Store>) {
+    for (name, change) in kills::changes() {
+        let own = traces(&store);
+        kills::populate(&own).await;
+        let faster = own.clone();
+        let staged = Staged::before(&store, 0, move || async move { change(faster).await.unwrap() });
+        let raced: Arc<dyn Store> = staged.clone();
+        assert!(traces(&raced).delete_trace(&address()).await.unwrap(), "{name}");
+        assert!(staged.was_reached(), "{name}");
+        assert_eq!(rows_of_traces(&store).await, [""; 0], "{name}");
+        let statuses = [None, Some(TraceStatus::Running), Some(TraceStatus::Completed), Some(TraceStatus::Stopped)];
+        for query in statuses.map(|status| status.into_iter().fold(TracesQuery::new(), TracesQuery::with_status)) {
+            assert_eq!(own.list_traces(&query).await.unwrap().total, 0, "{name} {query:?}");
+        }
+    }
+}
+
 pub(crate) async fn write_overtaken_by_a_deletion_leaves_no_row(store: Arc<dyn Store>) {
     let own = traces(&store);
     populate(&own).await;
@@ -106,6 +126,23 @@ pub(crate) async fn live_trace_survives_an_old_row_that_says_to_remove_it(store:
 }
 
 /// A row that cannot be read stays, and the sweep reports it and goes on.
+/// The list names a trace that was deleted between the reads of a page.
+pub(crate) async fn page_of_traces_passes_over_those_deleted_meanwhile(store: Arc<dyn Store>) {
+    let traces = traces(&store);
+    begin(&traces).await;
+    let recent = Namespace::new(TRACES.into_iter().chain([TENANT, USER, "recent"])).unwrap();
+    for number in 0..3 {
+        // Newer than every trace.
+        let key = format!("* *\u{1}{number:020}deleted");
+        store.commit(Batch::new().put(&recent, key, "")).await.unwrap();
+    }
+    for limit in 1..5 {
+        let page = traces.list_traces(&TracesQuery::new().with_limit(limit)).await.unwrap();
+        let ids: Vec<_> = page.traces.iter().map(|trace| trace.trace_id.clone()).collect();
+        assert_eq!((ids, page.next), (vec![address()], None), "{limit}");
+    }
+}
+
 pub(crate) async fn damaged_removal_does_not_stop_the_others(store: Arc<dyn Store>) {
     let own = traces(&store);
     populate(&own).await;

@@ -147,6 +147,12 @@ async fn costs(count: usize) -> Vec<(&'static str, Cost)> {
     note("rewind");
     traces.add_messages(&at, vec![text("x")], &AddOptions::new().with_idempotency_key("k")).await.unwrap();
     note("append with a key");
+    let change = AddOptions::new().with_update(TraceUpdate::new().with_status(TraceStatus::Failed));
+    traces.add_messages(&at, vec![text("x")], &change).await.unwrap();
+    note("append with another status");
+    let change = AddOptions::new().with_update(TraceUpdate::new().with_task("y").with_status(TraceStatus::Running));
+    traces.add_messages(&at, vec![text("x")], &change).await.unwrap();
+    note("append with another status and task");
     traces.get_main_path(&at, &PathQuery::new().with_limit(50)).await.unwrap();
     note("path");
     traces.get_main_path(&at, &PathQuery::new().with_head(last).with_limit(50)).await.unwrap();
@@ -205,6 +211,8 @@ async fn every_call_costs_the_same_in_a_trace_of_any_length() {
             ("append with a goal", 3, 1),
             ("rewind", 3, 2),
             ("append with a key", 3, 1),
+            ("append with another status", 3, 2),
+            ("append with another status and task", 4, 3),
             ("path", 3, 1 + 2 * 50),
             ("path to another end", 4, 2 + 2 * 50),
             ("first page", 2, 1 + 50),
@@ -215,7 +223,7 @@ async fn every_call_costs_the_same_in_a_trace_of_any_length() {
             ("summary, after a look at the head", 4, 4),
             ("path behind a summary", 3, 5),
             ("append of an event", 2, 1),
-            ("events", 2, 1 + 9),
+            ("events", 2, 1 + 14),
             ("goals", 3, 3),
             ("update of a trace", 3, 2),
             ("end of a trace", 4, 3),

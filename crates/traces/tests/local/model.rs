@@ -26,6 +26,8 @@ struct New {
 #[derive(Debug, Clone)]
 enum Operation {
     Append(Vec<New>),
+    /// Appends together with a change of the status.
+    AppendWithStatus(Vec<New>, u8),
     /// Appends with one of a few keys.
     Keyed(u8),
     /// Summarises the end of the path, beginning at one of its messages or at any message.
@@ -48,6 +50,7 @@ fn new() -> impl Strategy<Value = New> {
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         8 => prop::collection::vec(new(), 1..5).prop_map(Operation::Append),
+        2 => (prop::collection::vec(new(), 1..3), 0..4_u8).prop_map(|(news, status)| Operation::AppendWithStatus(news, status)),
         1 => (0..3_u8).prop_map(Operation::Keyed),
         2 => (any::<u64>(), prop::bool::weighted(0.8)).prop_map(|(from, on_path)| Operation::Summarize(from, on_path)),
         1 => any::<u64>().prop_map(Operation::MoveHead),
@@ -144,21 +147,37 @@ fn message(new: &New, last: u64) -> NewMessage {
     message
 }
 
+fn status(number: u8) -> TraceStatus {
+    [TraceStatus::Running, TraceStatus::Completed, TraceStatus::Failed, TraceStatus::Stopped][usize::from(number)]
+}
+
+/// Appends messages. Returns whether they were accepted.
+async fn append(traces: &StoredTraces, model: &mut Model, news: &[New], options: &AddOptions) -> bool {
+    let last = model.last();
+    let added = traces.add_messages(&address(), news.iter().map(|new| message(new, last)).collect(), options).await;
+    match &added {
+        Ok(added) => {
+            assert!(model.append(news), "{news:?}");
+            assert_eq!(added.head_sequence, model.head);
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(!model.append(news), "{news:?}: {error}");
+        }
+    }
+    added.is_ok()
+}
+
 async fn apply(traces: &StoredTraces, model: &mut Model, operation: &Operation) {
     let at = address();
     match operation {
-        Operation::Append(news) => {
-            let last = model.last();
-            let added = traces.add_messages(&at, news.iter().map(|new| message(new, last)).collect(), &AddOptions::new()).await;
-            match added {
-                Ok(added) => {
-                    assert!(model.append(news), "{news:?}");
-                    assert_eq!(added.head_sequence, model.head);
-                }
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-                    assert!(!model.append(news), "{news:?}: {error}");
-                }
+        Operation::Append(news) => drop(append(traces, model, news, &AddOptions::new()).await),
+        Operation::AppendWithStatus(news, number) => {
+            let status = status(*number);
+            let options = AddOptions::new().with_update(TraceUpdate::new().with_status(status));
+            if append(traces, model, news, &options).await {
+                model.events += usize::from(status != model.status);
+                model.status = status;
             }
         }
         Operation::Keyed(key) => {
@@ -209,8 +228,7 @@ async fn apply(traces: &StoredTraces, model: &mut Model, operation: &Operation) 
             }
         }
         Operation::Status(number) => {
-            let statuses = [TraceStatus::Running, TraceStatus::Completed, TraceStatus::Failed, TraceStatus::Stopped];
-            let status = statuses[usize::from(*number)];
+            let status = status(*number);
             traces.update_trace(&at, TraceUpdate::new().with_status(status)).await.unwrap();
             model.events += usize::from(status != model.status);
             model.status = status;

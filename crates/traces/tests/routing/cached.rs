@@ -180,6 +180,69 @@ async fn denied_or_removed_trace_leaves_the_cache() {
     assert_eq!(path(&cache, &trace).await, [1]);
 }
 
+/// A trace that ended is read without asking for it, so the denial comes with the answer to something else.
+#[tokio::test]
+async fn trace_that_any_read_is_denied_leaves_the_cache() {
+    type Read = for<'a> fn(&'a CachedTraces, &'a TraceAddress) -> futures::future::BoxFuture<'a, Option<ErrorKind>>;
+    let reads: [(&str, Read); 6] = [
+        ("goals", |cache, trace| Box::pin(async { cache.get_goal_tree(trace).await.err().map(|error| error.kind()) })),
+        ("message", |cache, trace| {
+            Box::pin(async { cache.get_message(trace, &MessageRef::Id("x".to_owned())).await.err().map(|error| error.kind()) })
+        }),
+        ("page", |cache, trace| {
+            let of_goal = made(|value: &mut MessagesQuery| value.goal_id = Some("1".to_owned()));
+            Box::pin(async move { cache.get_messages(trace, &of_goal).await.err().map(|error| error.kind()) })
+        }),
+        ("path", |cache, trace| {
+            Box::pin(async { cache.get_main_path(trace, &PathQuery::new().with_head(9)).await.err().map(|error| error.kind()) })
+        }),
+        ("events", |cache, trace| Box::pin(async { cache.get_events(trace, 0, 10).await.err().map(|error| error.kind()) })),
+        ("watch", |cache, trace| Box::pin(async { cache.watch(trace, 0).await.err().map(|error| error.kind()) })),
+    ];
+    for (name, read) in reads {
+        let (store, owner, cache, trace) = cached(CacheOptions::new()).await;
+        finish(&store, &trace).await;
+        path(&cache, &trace).await;
+        owner.fail(ErrorKind::PermissionDenied);
+        assert_eq!(cache.get_trace(&trace).await.expect("young").map(|trace| trace.status), Some(TraceStatus::Completed));
+        assert_eq!(read(&cache, &trace).await, Some(ErrorKind::PermissionDenied), "{name}");
+        owner.fail(ErrorKind::Unavailable);
+        assert_eq!(cache.get_trace(&trace).await.expect_err(name).kind(), ErrorKind::Unavailable);
+        assert_eq!(cache.usage(), (0, 0), "{name}");
+    }
+    // A write that is denied says nothing about reading, but the next read asks.
+    let (store, owner, cache, trace) = cached(CacheOptions::new()).await;
+    finish(&store, &trace).await;
+    path(&cache, &trace).await;
+    owner.fail(ErrorKind::PermissionDenied);
+    assert_eq!(cache.add_messages(&trace, texts(1), &AddOptions::new()).await.expect_err("denied").kind(), ErrorKind::PermissionDenied);
+    assert_eq!(cache.get_trace(&trace).await.expect_err("asked").kind(), ErrorKind::PermissionDenied);
+}
+
+/// An id may name the agent or its host. Both are one trace.
+#[tokio::test]
+async fn trace_with_two_addresses_is_cached_once() {
+    let (store, id) = (local(), "x".parse::<TraceAddress>().expect("a legal id"));
+    let far = treehold_traces::Location::agent("other").expect("a legal name");
+    let owner = Owner::new(treehold_traces::HybridTraces::new(Arc::new(store.clone()), Arc::new(local())).with_own_location(far));
+    let cache = CachedTraces::new(owner.clone(), CacheOptions::new()).with_peers(crate::support::Scripted::unused().peers());
+    let [one, other] = ["@other/x", "agent://Other.example:8000/x"].map(|id| id.parse::<TraceAddress>().expect("a legal id"));
+    store.create_trace(NewTrace::new("tea").with_id(id.clone())).await.expect("created");
+    store.add_messages(&id, texts(3), &AddOptions::new()).await.expect("added");
+    finish(&store, &id).await;
+    for address in [&one, &other] {
+        assert_eq!(path(&cache, address).await, [1, 2, 3]);
+    }
+    assert_eq!(cache.usage().0, 1);
+    for (writer, reader) in [(&one, &other), (&other, &one)] {
+        let last = *path(&cache, reader).await.last().expect("a message");
+        cache.add_messages(writer, texts(1), &AddOptions::new()).await.expect("added");
+        assert_eq!(path(&cache, reader).await.last(), Some(&(last + 1)), "{writer}");
+    }
+    // An agent that nobody registered is refused by the owner, as without a cache.
+    assert_eq!(cache.get_trace(&"@nobody/x".parse().expect("a legal id")).await.expect_err("refused").kind(), ErrorKind::InvalidArgument);
+}
+
 #[tokio::test]
 async fn trace_that_was_replaced_shares_nothing_with_the_first() {
     let (store, _, cache, trace) = cached(CacheOptions::new()).await;

@@ -177,6 +177,47 @@ async fn deep_and_large_json_is_refused() {
     assert_eq!(refusal(get, Reply::Text(200, "application/json", long)).await.kind(), ErrorKind::TooLarge);
 }
 
+/// A page that is too large to be taken is asked for in halves. An owner whose every answer is too large is asked no more often than that.
+#[tokio::test]
+async fn pages_with_too_many_values_are_asked_for_in_halves() {
+    let many = format!("[{}1]", "1,".repeat(300_000));
+    let sound = Scripted::new(move |sent| {
+        let of = |name: &str| -> Option<u64> {
+            sent.path.split(['?', '&']).find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+        };
+        let (limit, since) = (of("limit").expect("a limit"), of("since_sequence").unwrap_or(0));
+        let (first, last) = match of("head_sequence") {
+            Some(head) => (head.saturating_sub(limit - 1).max(1), head),
+            None => (since + 1, (since + limit).min(6)),
+        };
+        let message = |sequence: u64| message_json("x", sequence).to_string().replace("\"hi\"", &many);
+        let messages: Vec<String> = (first..=last).map(message).collect();
+        let earlier = if first > 1 && sent.path.contains("main_path") { format!(", \"earlier\": {}", first - 1) } else { String::new() };
+        Reply::Text(200, "application/json", format!("{{\"messages\": [{}], \"more\": {}{earlier}}}", messages.join(","), last < 6))
+    });
+    let (traces, id) = (sound.traces(), address("@far/x"));
+    let (mut read, mut more) = (Vec::new(), true);
+    while more {
+        let query = made(|value: &mut MessagesQuery| (value.since_sequence, value.limit) = (read.last().copied(), 8));
+        let page = traces.get_messages(&id, &query).await.expect("readable in parts");
+        read.extend(page.messages.iter().map(|message| message.sequence));
+        more = page.more;
+    }
+    assert_eq!(read, (1..=6).collect::<Vec<_>>());
+    let (mut path, mut end) = (Vec::new(), Some(6));
+    while let Some(head) = end {
+        let query = made(|value: &mut PathQuery| (value.head_sequence, value.limit) = (Some(head), Some(8)));
+        let page = traces.get_main_path(&id, &query).await.expect("readable in parts");
+        path.splice(0..0, page.messages.iter().map(|message| message.sequence));
+        end = page.earlier;
+    }
+    assert_eq!(path, read);
+    let endless = Scripted::new(|_| Reply::Text(200, "application/json", format!("{{\"messages\": [{}1]}}", "1,".repeat(1_000_001))));
+    let query = made(|value: &mut MessagesQuery| value.limit = 1_000);
+    assert_eq!(endless.traces().get_messages(&id, &query).await.expect_err("never").kind(), ErrorKind::Corrupt);
+    assert_eq!(endless.take().len(), 10);
+}
+
 #[tokio::test]
 async fn ids_that_no_path_can_contain_are_refused_before_anything_is_sent() {
     let traces = Scripted::unused().traces();

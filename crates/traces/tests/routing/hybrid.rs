@@ -4,7 +4,7 @@ use crate::support::{Reply, Scripted, address, far, local, trace_json};
 use std::sync::Arc;
 use treehold_conformance::Fresh;
 use treehold_core::error::ErrorKind;
-use treehold_traces::{HybridTraces, NewTrace, RemoteTraces, TraceStore, TracesQuery};
+use treehold_traces::{HybridTraces, Location, NewTrace, RemoteTraces, TraceStore, TracesQuery};
 
 async fn fresh() -> Fresh<dyn TraceStore> {
     let remote = Scripted::unused().traces();
@@ -40,6 +40,19 @@ async fn id_with_the_own_location_is_local() {
     let created = traces.create_trace(NewTrace::new("here").with_id(address("@far/x"))).await.expect("created");
     assert_eq!(created.trace_id, address("x"));
     assert_eq!(traces.get_trace(&address("@far/x")).await.expect("readable"), Some(created));
+}
+
+#[tokio::test]
+async fn own_host_is_local_however_it_is_written() {
+    let network = Scripted::unused();
+    let own = Location::host("cloud.example").expect("a host");
+    let remote = RemoteTraces::new(network.peers()).with_own_location(own.clone());
+    let traces = HybridTraces::new(Arc::new(local()), Arc::new(remote)).with_own_location(own);
+    traces.create_trace(NewTrace::new("here").with_id(address("x"))).await.expect("created");
+    for id in ["agent://cloud.example/x", "agent://CLOUD.example./x", "agent://cloud.example:443/x"] {
+        assert!(traces.get_trace(&address(id)).await.expect(id).is_some_and(|trace| trace.trace_id.is_local()), "{id}");
+    }
+    assert_eq!(traces.get_trace(&address("agent://cloud.example:8000/x")).await.expect_err("elsewhere").kind(), ErrorKind::InvalidArgument);
 }
 
 #[tokio::test]

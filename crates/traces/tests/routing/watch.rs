@@ -38,10 +38,9 @@ async fn lost_connection_resumes_after_the_last_event_and_each_event_comes_once(
 
 #[tokio::test(start_paused = true)]
 async fn stream_ends_with_the_error_that_ends_it() {
-    let removed = "event: error\ndata: {\"type\": \"urn:treehold:error:not_found\", \"title\": \"not found\", \"status\": 404, \"detail\": \
-                   \"the trace was removed\", \"code\": \"not_found\", \"message\": \"the trace was removed\"}\n\n";
+    let large = format!("data: {{\"event_id\": 2, \"event\": \"{}\"}}\n\n", "x".repeat(2 << 20));
     for (reply, kind) in [
-        (Reply::Events(vec![event(1), removed.to_owned()]), ErrorKind::NotFound),
+        (Reply::Events(vec![event(1) + &large]), ErrorKind::TooLarge),
         (Reply::Events(vec![event(1), "data: {\"event_id\": \"x\"}\n\n".to_owned()]), ErrorKind::Corrupt),
         (Reply::Events(vec![event(1), format!("data: {}\n\n", "[".repeat(10_000))]), ErrorKind::Corrupt),
         (Reply::Events(vec![event(1), event(1).repeat(10_001)]), ErrorKind::Corrupt),
@@ -51,6 +50,20 @@ async fn stream_ends_with_the_error_that_ends_it() {
         assert_eq!(events.next().await.expect("an event").expect("readable").event_id, 1);
         assert_eq!(events.next().await.expect("an error").expect_err("it ends").kind(), kind);
         assert!(events.next().await.is_none(), "{kind}");
+    }
+}
+
+/// Callers choose the kinds of events, and the original has one that is called `error`.
+#[tokio::test(start_paused = true)]
+async fn event_of_any_kind_is_an_event() {
+    let named =
+        |id: u64, kind: &str| format!("id: {id}\nevent: {kind}\ndata: {{\"event_id\": {id}, \"event\": \"{kind}\", \"status\": 404}}\n\n");
+    let kinds = ["error", "open", "reset", "close", "message", "retry"];
+    let all: String = kinds.iter().zip(1..).map(|(kind, id)| named(id, kind)).collect();
+    let mut events = network(vec![Reply::Events(vec![all])]).traces().watch(&address("@far/x"), 0).await.expect("readable");
+    for (kind, id) in kinds.iter().zip(1..) {
+        let event = events.next().await.expect("an event").expect("readable");
+        assert_eq!((event.event_id, event.event.as_str()), (id, *kind));
     }
 }
 

@@ -5,9 +5,10 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{ErrorKind, Result};
+use treehold_store::MemoryStore;
 use treehold_traces::{
-    Gate, NewMessage, RESULT_BYTES_MAX, RUN_ENDED, RunContext, RunRequest, RunResult, Runs, RunsOptions, ScriptedRunner, Step, TraceEvent,
-    TraceRunner, TraceStatus, TraceStore, TraceUpdate, kinds,
+    AddOptions, Gate, NewMessage, PathQuery, REFLECTION, RESULT_BYTES_MAX, RUN_ENDED, RunContext, RunRequest, RunResult, Runs, RunsOptions,
+    ScriptedRunner, Step, TraceEvent, TraceRunner, TraceStatus, TraceStore, TraceUpdate, Traces, kinds,
 };
 
 /// A runner that does what the newest message says.
@@ -253,4 +254,146 @@ async fn repeated_start_with_the_same_key_is_the_same_run() {
     let after = runs.start_once(&trace, asking("x"), key()).await.unwrap();
     assert_eq!(after.wait(SOON).await.unwrap(), Some(RunResult::completed("done")));
     assert_eq!(messages(&traces, &trace).await.len(), 2);
+}
+
+/// The answer of a key is that of its own run, whatever happened to the trace since.
+#[tokio::test]
+async fn repeated_start_reports_its_own_run_and_not_a_later_one() {
+    let traces = traces();
+    let trace = created(&traces, "t").await;
+    let runs = runs(ScriptedRunner::new([Step::say("first")]).with_script("two", [Step::Fail("second".to_owned())]), &traces);
+    let start = async |text: &str, key: Option<&str>| {
+        let run = runs.start_once(&trace, asking(text), key.map(str::to_owned)).await.unwrap();
+        run.wait(SOON).await.unwrap().unwrap()
+    };
+    assert_eq!(start("one", Some("k")).await, RunResult::completed("first"));
+    assert_eq!(start("two", None).await, RunResult::failed("second"));
+    assert_eq!(start("one", Some("k")).await, RunResult::completed("first"));
+    assert_eq!(found(&traces, &trace).await.status, TraceStatus::Failed, "nothing was run again");
+    assert_eq!(messages(&traces, &trace).await.len(), 3);
+}
+
+/// One process hosts the runs of all users, and a guessed key opens none of them.
+#[tokio::test]
+async fn runs_of_another_user_are_refused_by_every_method() {
+    let (all, gate) = (Traces::new(Arc::new(MemoryStore::new())), Gate::new());
+    let of = |user: &str| all.for_user("acme", user).unwrap();
+    let host = Runs::new(Arc::new(ScriptedRunner::new([Step::Pause(gate.clone()), Step::say("secret")])));
+    let trace = created(&of("ada"), "t").await;
+    let key = || Some("k".to_owned());
+    let run = on(&host, &of("ada")).start_once(&trace, asking("x"), key()).await.unwrap();
+    gate.arrived(1).await;
+    let bob = on(&host, &of("bob"));
+    let denied = [
+        bob.start(&trace, asking("x")).await.map(drop).unwrap_err(),
+        bob.start_once(&trace, asking("x"), key()).await.map(drop).unwrap_err(),
+        bob.wait(&trace, SOON).await.map(drop).unwrap_err(),
+        bob.stop(&trace).await.map(drop).unwrap_err(),
+    ];
+    for error in denied {
+        assert_eq!((error.kind(), error.message()), (ErrorKind::PermissionDenied, "Cannot access other user's trace"));
+    }
+    assert_eq!(found(&of("ada"), &trace).await.total_messages, 1);
+    gate.open();
+    assert_eq!(run.wait(SOON).await.unwrap(), Some(RunResult::completed("secret")));
+}
+
+fn beside(text: &str) -> RunRequest {
+    let mut request = asking(text);
+    request.branch_type = Some(REFLECTION.to_owned());
+    request
+}
+
+#[tokio::test]
+async fn run_on_a_side_branch_leaves_the_head_and_the_status() {
+    let traces = traces();
+    let trace = created(&traces, "t").await;
+    let runner = ScriptedRunner::new([Step::SayPath]).with_script("reflect", [Step::SayPath, Step::say("be brief")]);
+    let runs = runs(runner, &traces);
+    let first = runs.start(&trace, asking("one")).await.unwrap().wait(SOON).await.unwrap().unwrap();
+    let before = found(&traces, &trace).await;
+    let mut request = beside("reflect");
+    request.config = Some(treehold_core::json::Json::of(&1).unwrap());
+    let ended = runs.start(&trace, request).await.unwrap().wait(SOON).await.unwrap().unwrap();
+    assert_eq!(ended, RunResult::completed("be brief"));
+    let after = found(&traces, &trace).await;
+    let kept = |trace: &treehold_traces::Trace| (trace.status, trace.completed_at.clone(), trace.head_sequence, trace.run_config.clone());
+    assert_eq!((kept(&after), after.total_messages), (kept(&before), 5));
+    // The branch continues itself, and the runner saw the path to its end.
+    let page = traces.get_messages(&trace, &Default::default()).await.unwrap();
+    let branch: Vec<_> = page.messages[2..].iter().map(|message| (message.parent_sequence, message.branch_type.as_deref())).collect();
+    assert_eq!(branch, [(Some(2), Some("reflection")), (Some(3), Some("reflection")), (Some(4), Some("reflection"))]);
+    assert!(page.messages[3].content.as_ref().unwrap().as_str().contains("3 messages, asked: \\\"reflect\\\""), "{page:?}");
+    let path = traces.get_main_path(&trace, &PathQuery::new()).await.unwrap();
+    assert_eq!(path.messages.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2]);
+    let events = events(&traces, &trace).await;
+    assert_eq!(end(&events).data["branch_type"], "reflection");
+    assert!(!events[before.last_event_id as usize..].iter().any(|event| event.event == kinds::TRACE_RESUMED), "{events:?}");
+    // The result of the trace is still that of its main path, which continues as if nothing had happened.
+    assert_eq!(runs.wait(&trace, SOON).await.unwrap(), Some(first));
+    let next = runs.start(&trace, asking("two")).await.unwrap().wait(SOON).await.unwrap().unwrap();
+    assert_eq!(next, RunResult::completed(r#"3 messages, asked: "two""#));
+}
+
+/// A runner that does what it must not on a side branch.
+#[derive(Debug)]
+struct Pushy;
+
+#[async_trait]
+impl TraceRunner for Pushy {
+    async fn run(&self, context: &RunContext, _: RunRequest) -> Result<RunResult> {
+        let (traces, trace) = (context.traces(), &context.trace);
+        let own = traces.add_messages(trace, vec![NewMessage::text("assistant", "own")], &AddOptions::new()).await?;
+        let refused = traces.update_trace(trace, TraceUpdate::new().with_head(1)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+        let late = AddOptions::new().with_expected_head(own.head_sequence - 1);
+        let conflict = traces.add_messages(trace, vec![NewMessage::text("assistant", "late")], &late).await.unwrap_err();
+        assert_eq!(conflict.kind(), ErrorKind::Conflict, "{conflict}");
+        let at_end = AddOptions::new().with_expected_head(own.head_sequence);
+        let next = traces.add_messages(trace, vec![NewMessage::text("assistant", "next")], &at_end).await?;
+        assert_eq!(next.messages[0].parent_sequence, Some(own.head_sequence));
+        Ok(RunResult::completed(next.head_sequence.to_string()))
+    }
+}
+
+#[tokio::test]
+async fn run_on_a_side_branch_begins_anywhere_and_never_moves_the_head() {
+    let traces = traces();
+    let trace = created(&traces, "t").await;
+    let runs = runs(Pushy, &traces);
+    let texts = ["one", "two", "three"].map(|text| NewMessage::text("user", text));
+    traces.add_messages(&trace, texts.to_vec(), &AddOptions::new()).await.unwrap();
+    let mut request = RunRequest::default();
+    (request.after_sequence, request.branch_type) = (Some(2), Some("evaluation".to_owned()));
+    let ended = runs.start(&trace, request.clone()).await.unwrap().wait(SOON).await.unwrap().unwrap();
+    assert_eq!(ended, RunResult::completed("5"));
+    let parents: Vec<_> = messages(&traces, &trace).await.into_iter().map(|(_, _, parent)| parent).collect();
+    assert_eq!(parents, [None, Some(1), Some(2), Some(2), Some(4)]);
+    assert_eq!(found(&traces, &trace).await.head_sequence, 3);
+    let before = (found(&traces, &trace).await, messages(&traces, &trace).await);
+    for (after, kind) in [(Some(99), "reflection"), (None, ""), (None, "a\nb"), (Some(99), "")] {
+        (request.after_sequence, request.branch_type) = (after, Some(kind.to_owned()));
+        for messages in [Vec::new(), vec![NewMessage::text("user", "x")]] {
+            request.messages = messages;
+            let refused = runs.start(&trace, request.clone()).await.map(drop).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{after:?} {kind:?}: {refused}");
+        }
+    }
+    assert_eq!((found(&traces, &trace).await, messages(&traces, &trace).await), before);
+}
+
+#[tokio::test]
+async fn run_on_a_side_branch_is_the_only_run_and_repeated_by_its_key() {
+    let (traces, gate) = (traces(), Gate::new());
+    let trace = created(&traces, "t").await;
+    let runs = runs(ScriptedRunner::new([Step::Pause(gate.clone()), Step::say("insight")]), &traces);
+    let key = || Some("k".to_owned());
+    let run = runs.start_once(&trace, beside("x"), key()).await.unwrap();
+    gate.arrived(1).await;
+    assert_eq!(runs.start(&trace, asking("y")).await.map(drop).unwrap_err().kind(), ErrorKind::Conflict);
+    gate.open();
+    assert_eq!(run.wait(SOON).await.unwrap(), Some(RunResult::completed("insight")));
+    let again = runs.start_once(&trace, beside("x"), key()).await.unwrap().wait(SOON).await.unwrap();
+    assert_eq!(again, Some(RunResult::completed("insight")));
+    assert_eq!(messages(&traces, &trace).await.len(), 2, "nothing was run again");
 }

@@ -4,6 +4,9 @@
 
 mod hosting;
 mod processes;
+#[path = "../cases/support.rs"]
+#[allow(dead_code, reason = "only some of the helpers of the cases are used here")]
+mod staged;
 mod support;
 #[cfg(feature = "tool")]
 mod tool;

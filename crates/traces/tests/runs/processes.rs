@@ -1,5 +1,6 @@
 //! Runs of several processes that share a store.
 
+use crate::staged::{Stage, Staged};
 use crate::support::{SOON, asking, created, found, messages, on, user};
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
@@ -85,6 +86,52 @@ fn process_that_died_is_replaced_when_its_lease_ends() {
     });
 }
 
+/// The store fails at each commit of a run in turn, before or after it takes effect, and the process dies. The call that repeats it with its
+/// key, in another process, appends the messages once and reports the end of its own run, not of the one before.
+#[test]
+fn start_repeated_after_a_failure_at_any_commit_reports_its_own_run() {
+    let runner = || ScriptedRunner::new([Step::say("first")]).with_script("again", [Step::say("second")]);
+    let key = || Some("k".to_owned());
+    let (mut failed_starts, mut reached) = (0, 0);
+    for is_unanswered in [false, true] {
+        for at in 0.. {
+            let hands = Hands::new();
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::with_clock(hands.clock()));
+            let stage = if is_unanswered { Stage::Unanswered } else { Stage::Dead };
+            let staged = Staged::new(&store, at, stage);
+            let traces = traces_of(&store);
+            let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+            let dead = runtime();
+            let trace = dead.block_on(async {
+                let trace = created(&traces, "t").await;
+                on(&Runs::new(Arc::new(runner())), &traces).start(&trace, asking("one")).await.unwrap().wait(SOON).await.unwrap().unwrap();
+                let dying: Arc<dyn Store> = staged.clone();
+                let runs = on(&Runs::new(Arc::new(runner())), &traces_of(&dying));
+                match runs.start_once(&trace, asking("again"), key()).await {
+                    Ok(run) => drop(run.wait(SOON).await),
+                    Err(_) => failed_starts += 1,
+                }
+                trace
+            });
+            drop(dead);
+            hands.advance(SignedDuration::from_secs(31));
+            runtime().block_on(async {
+                let runs = on(&Runs::new(Arc::new(runner())), &traces);
+                let ended = runs.start_once(&trace, asking("again"), key()).await.unwrap().wait(SOON).await.unwrap().unwrap();
+                assert_eq!(ended, RunResult::completed("second"), "commit {at}, answered: {}", !is_unanswered);
+                let said = messages(&traces, &trace).await;
+                assert_eq!(said.iter().filter(|(role, text, _)| role == "user" && text == r#""again""#).count(), 1, "{said:?}");
+                assert_eq!(found(&traces, &trace).await.status, TraceStatus::Completed);
+            });
+            if !staged.was_reached() {
+                break;
+            }
+            reached += 1;
+        }
+    }
+    assert!(failed_starts >= 4 && reached >= 10, "{failed_starts} {reached}");
+}
+
 #[tokio::test]
 async fn run_is_stopped_from_another_process() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -101,6 +148,13 @@ async fn run_is_stopped_from_another_process() {
         assert_eq!(run.wait(SOON).await.unwrap(), Some(RunResult::stopped("the run was stopped")));
         assert_eq!(found(&traces, &trace).await.status, TraceStatus::Stopped);
     }
+    // A run on a side branch, of which the status says nothing.
+    let mut beside = asking("wait");
+    beside.branch_type = Some("reflection".to_owned());
+    let run = on(&here, &traces).start(&trace, beside).await.unwrap();
+    gate.arrived(3).await;
+    assert!(other.stop(&trace).await.unwrap());
+    assert_eq!(run.wait(SOON).await.unwrap(), Some(RunResult::stopped("the run was stopped")));
     // Earlier requests to stop do not end a later run.
     let ended = other.start(&trace, asking("go")).await.unwrap().wait(SOON).await.unwrap();
     assert_eq!(ended.unwrap().status, TraceStatus::Completed);

@@ -1,16 +1,21 @@
 //! The tool `agent` on local traces. Agents elsewhere are in the tests of servers.
 
+use crate::staged::Staged;
 use crate::support::{SOON, asking, created, events, found, on, runs, traces};
+use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use treehold_agent::tools::{Tool, ToolContext, ToolRegistry};
 use treehold_agent::workspace::Workspace;
+use treehold_core::error::{Error, Result};
 use treehold_core::scope::Scope;
-use treehold_store::MemoryStore;
+use treehold_store::{MemoryStore, Store};
 use treehold_traces::{
-    AgentCall, AgentCaller, AgentPlace, AgentTool, AgentToolOptions, Gate, NewGoal, OrganizationAgents, OrganizationTraces, RunResult,
-    Runs, ScriptedRunner, Step, StoredTraces, TraceAddress, TraceStatus, TraceStore, Traces,
+    AgentCall, AgentCaller, AgentPlace, AgentPlaces, AgentTool, AgentToolOptions, ClaimRuns, Gate, HeldRun, Location, NewGoal,
+    OrganizationAgents, OrganizationTraces, Peer, PeerRuns, Peers, PeersOptions, RunResult, Runs, ScriptedRunner, Step, StoredTraces,
+    TraceAddress, TraceId, TraceStatus, TraceStore, Traces,
 };
 use treehold_tree::backend::StateBackend;
 
@@ -51,16 +56,19 @@ async fn unknown_trace_is_a_value_in_the_words_of_the_contract() {
 async fn wrong_arguments_are_values_and_start_nothing() {
     let traces = traces();
     let (tool, place) = tool(ScriptedRunner::new([]), &traces);
-    let own = place.with_own_location("@cloud/x".parse::<TraceAddress>().unwrap().location().unwrap().clone());
+    let peers = Peers::new([Peer::dialling_in("laptop").unwrap()], PeersOptions::new()).unwrap();
+    let place = place.with_peers(PeerRuns::new(peers, Arc::new(traces.clone())));
+    let own = place.with_own_location(Location::agent("cloud").unwrap());
     created(&traces, "t").await;
     for (call, says) in [
         (AgentCall::new("x").with_continue_from("agent://h"), "bad trace id"),
-        (AgentCall::new("x").with_continue_from("@nobody/t"), "@nobody"),
-        (AgentCall::new("x").with_agent_url("@nobody"), "@nobody"),
+        (AgentCall::new("x").with_continue_from("@nobody/t"), "`nobody`"),
+        (AgentCall::new("x").with_agent_url("@nobody"), "`nobody`"),
         (AgentCall::new("x").with_agent_url("https://nobody.example"), "nobody.example"),
         (AgentCall::new("x").with_agent_url("nobody"), "agent_url"),
         (AgentCall::new("x").with_agent_url("https://h/path"), "host"),
         (AgentCall::new("x").with_agent_url("@cloud").with_continue_from("@nobody/t"), "does not live at this place"),
+        (AgentCall::new("x").with_agent_url("@laptop").with_continue_from("@cloud/t"), "lives at this place and not at `@laptop`"),
         (AgentCall::new("x").with_task("y").with_continue_from("t"), "one task"),
         (AgentCall::default(), "1 to 16 tasks"),
     ] {
@@ -135,6 +143,32 @@ async fn late_agent_is_stopped_at_the_deadline_and_its_trace_returned() {
     assert_eq!(found(&traces, &sub_trace(&answer)).await.status, TraceStatus::Stopped);
 }
 
+/// The store does not answer, at each of the commits of a call in turn.
+#[tokio::test(start_paused = true)]
+async fn agent_whose_store_does_not_answer_is_a_value_at_the_deadline() {
+    let mut reached = 0;
+    loop {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let open = |store: &Arc<dyn Store>| Traces::new(store.clone()).for_user("acme", "ada").unwrap();
+        let parent = created(&open(&store), "parent").await;
+        let staged = Staged::before(&store, reached, std::future::pending);
+        let silent: Arc<dyn Store> = staged.clone();
+        let (tool, place) = tool(ScriptedRunner::new([Step::say("done")]), &open(&silent));
+        let tool = tool.with_options(AgentToolOptions::new().with_deadline(Duration::from_secs(5)));
+        let caller = AgentCaller::new().with_trace(parent, None);
+        let answered = tokio::time::timeout(Duration::from_secs(120), tool.call(&place, &caller, AgentCall::new("x"))).await;
+        let answer = answered.unwrap_or_else(|_| panic!("no answer when commit {reached} hangs"));
+        assert!(["completed", "failed"].contains(&answer["status"].as_str().unwrap()), "{answer}");
+        assert!(sub_trace(&answer).to_string().starts_with("parent@agent-"), "{answer}");
+        if !staged.was_reached() {
+            assert_eq!(answer["status"], "completed");
+            break;
+        }
+        reached += 1;
+    }
+    assert!(reached >= 8, "{reached}");
+}
+
 #[tokio::test]
 async fn agent_of_a_caller_that_is_stopped_is_stopped_too() {
     let (traces, gate) = (traces(), Gate::new());
@@ -149,6 +183,67 @@ async fn agent_of_a_caller_that_is_stopped_is_stopped_too() {
     let inner = traces.get_goal_tree(&parent).await.unwrap().goals[0].sub_trace_ids[0].clone();
     assert_eq!(runs.wait(&inner, SOON).await.unwrap(), Some(RunResult::stopped("the run was stopped")));
     assert_eq!(found(&traces, &inner).await.status, TraceStatus::Stopped);
+}
+
+/// Holds each claim back until a gate opens.
+#[derive(Debug)]
+struct Slow {
+    traces: StoredTraces,
+    arrivals: watch::Sender<usize>,
+    is_open: watch::Sender<bool>,
+}
+
+#[async_trait]
+impl ClaimRuns for Slow {
+    async fn claim(&self, trace: &TraceId, lease: Duration) -> Result<Box<dyn HeldRun>> {
+        self.arrivals.send_modify(|arrivals| *arrivals += 1);
+        self.is_open.subscribe().wait_for(|is_open| *is_open).await.map_err(|_| Error::unsupported("no gate"))?;
+        ClaimRuns::claim(&self.traces, trace, lease).await
+    }
+}
+
+/// The run begins after its caller has left, when nobody has a handle of it.
+#[tokio::test(start_paused = true)]
+async fn agent_whose_caller_leaves_while_it_starts_is_stopped() {
+    let (traces, gate) = (traces(), Gate::new());
+    let slow = Arc::new(Slow { traces: traces.clone(), arrivals: watch::Sender::new(0), is_open: watch::Sender::new(false) });
+    let runs = runs(ScriptedRunner::new([Step::Pause(gate)]), &traces).with_claims(slow.clone());
+    let (tool, place) = (AgentTool::new(Arc::new(AgentPlace::new(Arc::new(traces.clone())))), AgentPlace::of_runs(runs.clone()));
+    let call = tokio::spawn(async move { tool.call(&place, &AgentCaller::new(), AgentCall::new("x")).await });
+    slow.arrivals.subscribe().wait_for(|arrivals| *arrivals == 1).await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    slow.is_open.send_replace(true);
+    let trace = traces.list_traces(&Default::default()).await.unwrap().traces[0].trace_id.clone();
+    assert_eq!(runs.wait(&trace, SOON).await.unwrap(), Some(RunResult::stopped("the run was stopped")));
+    assert_eq!(found(&traces, &trace).await.status, TraceStatus::Stopped);
+}
+
+/// The tool and the runs of a server know the location of the server from its traces.
+#[tokio::test]
+async fn agents_at_the_own_location_of_an_organization_are_local() {
+    for (own, url) in [
+        (Location::agent("cloud").unwrap(), "@cloud"),
+        (Location::host("cloud.example:8000").unwrap(), "https://Cloud.example:8000/"),
+        (Location::host("cloud.example").unwrap(), "agent://cloud.example:443"),
+    ] {
+        let organization = OrganizationTraces::new(Traces::new(Arc::new(MemoryStore::new())), "acme").with_own_location(own);
+        let script = [Step::CallAgent(AgentCall::new("inner").with_agent_url(url))];
+        let runner = ScriptedRunner::new([Step::say("done")]).with_script("outer", script);
+        let places = OrganizationAgents::new(organization.clone(), None);
+        let runner = runner.with_agent_tool(Arc::new(AgentTool::new(Arc::new(places))));
+        let agents = OrganizationAgents::new(organization.clone(), Some(Runs::new(Arc::new(runner))));
+        let scope = Scope::new().with_tenant("acme").with_user("ada");
+        let (place, tool) = (agents.of(Some(&scope)).await.unwrap(), AgentTool::new(Arc::new(agents)));
+        let outer = tool.call(&place, &AgentCaller::new(), AgentCall::new("outer").with_agent_url(url)).await;
+        assert_eq!((outer["status"].as_str(), outer.get("remote")), (Some("completed"), None), "{outer}");
+        // The run itself starts an agent at the same location.
+        let traces = organization.for_user("acme", "ada").unwrap();
+        let said = crate::support::messages(&*traces, &sub_trace(&outer)).await;
+        let (role, answer, _) = said.last().unwrap();
+        assert!(role == "tool" && answer.contains("completed") && !answer.contains("remote"), "{answer}");
+        assert_eq!(traces.list_traces(&Default::default()).await.unwrap().total, 2);
+    }
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@
 use crate::forward_backend;
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
@@ -51,7 +52,7 @@ pub use recall::search_by_reading;
 pub(crate) use recall::{add_snippets, listed_files};
 pub(crate) use state::{Child, Graft, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
-pub use store::{IndexKind, IndexProgress, IndexState, StoreBackend, Verification};
+pub use store::{HistoryPolicy, IndexKind, IndexProgress, IndexState, RecordedCall, StoreBackend, StorePast, Verification};
 pub use stream::{ContentStream, StreamOptions};
 pub use subtree::Subtree;
 
@@ -307,6 +308,27 @@ pub trait BackendExt: Backend {
         })
     }
 
+    /// Reads several files, some of them at the same time. Returns the content of each, or the error of reading it, in the order of the
+    /// paths.
+    ///
+    /// Cost: one read for each path. All contents are in memory at once, so bound them by the options.
+    async fn read_many<P: AsRef<str> + Sync>(&self, paths: &[P], options: &ReadOptions) -> Vec<Result<FileRead>> {
+        let reads: Vec<_> = paths.iter().map(|path| read_one(self, path.as_ref(), options)).collect();
+        futures::stream::iter(reads).buffered(AT_ONCE).collect().await
+    }
+
+    /// Returns what each host link of a listing leads to, in the order of its entries: `None` for an entry that is no link, and for a link
+    /// that leads nowhere or out of the tree.
+    ///
+    /// Cost: two lookups for each link, some of them at the same time; none without links.
+    ///
+    /// # Errors
+    /// Those of [`Backend::stat`], except that a link or target that is gone or may not be seen leads nowhere.
+    async fn link_targets(&self, listing: &Listing) -> Result<Vec<Option<Entry>>> {
+        let targets: Vec<_> = listing.entries.iter().map(|entry| link_target(self, entry)).collect();
+        futures::stream::iter(targets).buffered(AT_ONCE).try_collect().await
+    }
+
     /// Reads a file in parts, all of one version. For a tree that the stream should own, such as an `Arc`, use [`ContentStream::open`].
     ///
     /// # Errors
@@ -377,6 +399,33 @@ pub trait BackendExt: Backend {
 }
 
 impl<B: Backend + ?Sized> BackendExt for B {}
+
+/// How many operations of one call run at the same time.
+const AT_ONCE: usize = 16;
+
+async fn read_one<B: Backend + ?Sized>(tree: &B, path: &str, options: &ReadOptions) -> Result<FileRead> {
+    tree.read(&VfsPath::parse(path)?, options).await
+}
+
+/// Returns what a link leads to; `None` for any other entry.
+async fn link_target<B: Backend + ?Sized>(tree: &B, entry: &Entry) -> Result<Option<Entry>> {
+    if entry.kind != EntryKind::Symlink {
+        return Ok(None);
+    }
+    match seen(tree, &entry.path).await?.and_then(|link| link.leads_to) {
+        Some(target) => seen(tree, &target).await,
+        None => Ok(None),
+    }
+}
+
+/// Returns what is at a path, or `None` if nothing can be seen there.
+async fn seen<B: Backend + ?Sized>(tree: &B, path: &VfsPath) -> Result<Option<Entry>> {
+    match tree.stat(path, &StatOptions::new()).await {
+        Ok(entry) => Ok(Some(entry)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 /// A directory with what is beneath it, as [`tree`](BackendExt::tree) returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]

@@ -33,30 +33,17 @@ const WORDS_COST: u64 = 16;
 /// index of words.
 ///
 /// Words are weighted by the selected files. Cost: a listing of everything beneath the path, and one read of each
-/// file, of at most 1 MiB. Memory: 8 MiB of contents at a time, and about 200 bytes for each file found.
+/// file, of at most 1 MiB; twice that if no file contains a word of the query, for the [words spelled nearly like
+/// it](treehold_core::ops::Spelling). Memory: 8 MiB of contents at a time, and about 200 bytes for each file found.
 ///
 /// # Errors
 /// Those of [`Backend::search`].
 pub async fn search_by_reading<B: Backend + ?Sized>(tree: &B, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
-    let query = Arc::new(Query::new(options)?);
-    let mut reading = Reading {
-        tree,
-        query: query.clone(),
-        options,
-        corpus: Corpus::new(query.words().len()),
-        found: Vec::new(),
-        failed: SearchResult::default(),
-        waiting: Vec::new(),
-        waiting_bytes: 0,
-    };
-    let mut files = Files::new(tree, path, options)?;
-    while let Some(page) = files.next().await? {
-        for entry in page {
-            reading.push(entry).await?;
-        }
+    let exact = Reading::new(tree, options)?.read_all(path).await?;
+    match exact.query.nearly(options, &exact.corpus) {
+        Some(nearly) => Reading::new(tree, &nearly)?.read_all(path).await?.finish().await,
+        None => exact.finish().await,
     }
-    files.failures.into_iter().for_each(|failure| reading.failed.push_failure(failure));
-    reading.finish().await
 }
 
 /// Lists the files that a search selects, in path order.
@@ -192,7 +179,26 @@ struct Reading<'r, B: ?Sized> {
     waiting_bytes: u64,
 }
 
-impl<B: Backend + ?Sized> Reading<'_, B> {
+impl<'r, B: Backend + ?Sized> Reading<'r, B> {
+    fn new(tree: &'r B, options: &'r SearchOptions) -> Result<Self> {
+        let query = Arc::new(Query::new(options)?);
+        let (corpus, failed) = (Corpus::new(query.words().len()), SearchResult::default());
+        Ok(Self { tree, query, options, corpus, found: Vec::new(), failed, waiting: Vec::new(), waiting_bytes: 0 })
+    }
+
+    /// Lists and reads all selected files.
+    async fn read_all(mut self, path: &VfsPath) -> Result<Self> {
+        let mut files = Files::new(self.tree, path, self.options)?;
+        while let Some(page) = files.next().await? {
+            for entry in page {
+                self.push(entry).await?;
+            }
+        }
+        self.count().await?;
+        files.failures.into_iter().for_each(|failure| self.failed.push_failure(failure));
+        Ok(self)
+    }
+
     async fn push(&mut self, entry: Entry) -> Result<()> {
         self.waiting_bytes += entry.size_bytes.min(CONTENT_BYTES_MAX as u64);
         self.waiting.push(entry);
@@ -252,11 +258,11 @@ impl<B: Backend + ?Sized> Reading<'_, B> {
         }
     }
 
-    async fn finish(mut self) -> Result<SearchResult> {
-        self.count().await?;
+    async fn finish(self) -> Result<SearchResult> {
         let mut result = rank::ranked(&self.query, self.options, self.corpus, self.found);
         let corpus = self.options.weighed_by(&result.corpus);
         add_snippets(self.tree, &self.query, &corpus, self.options, &mut result.hits).await;
+        self.query.tell_near(&mut result);
         (result.failures, result.failures_count) = (self.failed.failures, self.failed.failures_count);
         Ok(result)
     }

@@ -1,4 +1,4 @@
-//! Names of checkpoints: an id or a prefix of one, a label, or the distance from the newest.
+//! Names of checkpoints: an id or the start of one, a label, or the distance from the newest.
 
 use super::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions, Opened};
 use futures::future::BoxFuture;
@@ -6,13 +6,13 @@ use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 
-/// The fewest characters of an id prefix that can name a checkpoint.
+/// The fewest hexadecimal digits of an id that can name a checkpoint.
 const PREFIX_CHARS_MIN: usize = 4;
 
 /// Returns the checkpoint of the scope's thread that a name refers to.
 ///
 /// `latest` is the newest; `latest~2` or `~2` is the second before it. Any other name is an id, else a label (the newest checkpoint with
-/// it), else the prefix of exactly one id.
+/// it), else the start of exactly one id: at least one of its [letters](CheckpointId::letters), or at least four of its hexadecimal digits.
 ///
 /// Cost: one round trip for `latest`, two for an id, a listing for the others.
 ///
@@ -115,7 +115,8 @@ async fn nth(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str, back: u
 }
 
 async fn labelled(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) -> Result<Checkpoint> {
-    let is_prefix = name.len() >= PREFIX_CHARS_MIN && name.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let is_digits = name.len() >= PREFIX_CHARS_MIN && name.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let is_letters = CheckpointId::is_letters(name);
     let prefix = name.to_ascii_lowercase();
     let (mut first, mut started) = (None, 0_usize);
     let mut options = ListOptions::new().with_limit(1_000);
@@ -125,7 +126,8 @@ async fn labelled(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) ->
             if checkpoint.label.as_deref() == Some(name) {
                 return Ok(checkpoint);
             }
-            if is_prefix && checkpoint.id.to_string().starts_with(&prefix) {
+            let id = checkpoint.id;
+            if (is_digits && id.to_string().starts_with(&prefix)) || (is_letters && id.letters().starts_with(&prefix)) {
                 started += 1;
                 first.get_or_insert(checkpoint);
             }
@@ -223,7 +225,7 @@ mod tests {
         let mut saved = Vec::new();
         let mut head = None;
         for (number, label) in [None, Some("start"), Some("start"), Some("018f"), None].into_iter().enumerate() {
-            let id = format!("018f{number:04}-0000-7000-8000-000000000000").parse().expect("an id");
+            let id = format!("018f{number:04}-0000-7000-8000-00000000{number:04}").parse().expect("an id");
             let mut options = PutOptions::new().with_head(head).with_id(id);
             options.label = label.map(str::to_owned);
             let put = checkpointer.put(&scope, &StateSnapshot::default(), &options).await.expect("put");
@@ -244,6 +246,10 @@ mod tests {
             ("018f0001", 1),
             ("018F0001-00", 1),
             ("018f0000-0000-7000-8000-000000000000", 0),
+            ("y", 1),
+            ("Yz", 1),
+            ("vzzz", 4),
+            ("wzzzzzzzzzzzzzzrzzzszzzzwzzzkryz", 3),
         ] {
             assert_eq!(find(name).await, Ok(Some(expected)), "{name}");
         }
@@ -253,6 +259,8 @@ mod tests {
             ("018", ErrorKind::NotFound),
             ("end", ErrorKind::NotFound),
             ("", ErrorKind::NotFound),
+            ("u", ErrorKind::NotFound),
+            ("yk", ErrorKind::NotFound),
             ("~", ErrorKind::InvalidArgument),
             ("latest~x", ErrorKind::InvalidArgument),
             ("018f0009-0000-7000-8000-000000000000", ErrorKind::NotFound),

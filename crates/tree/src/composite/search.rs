@@ -12,10 +12,11 @@ use std::sync::Arc;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_core::ops::{
     Entry, Failure, GlobOptions, GlobResult, GrepCursor, GrepOptions, GrepResult, OnFailure, PathGuard, SearchMerge, SearchOptions,
-    SearchResult, SearchScope, StatOptions, Truncation,
+    SearchResult, SearchScope, Spelling, StatOptions, Truncation,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
-use treehold_core::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, rank};
+use treehold_core::search::rank::{self, Query};
+use treehold_core::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
 
 /// A query to one mount, for its content at and below a path.
 struct Ask<'a> {
@@ -143,10 +144,18 @@ impl CompositeBackend {
         let mut asked = options.clone();
         // The files to skip are known only after all mounts have answered.
         (asked.limit, asked.offset, asked.snippets_max) = (options.end(), 0, 0);
+        if asked.spelling == Spelling::Lenient {
+            // Only all mounts together show that no file contains a word.
+            asked.spelling = Spelling::Exact;
+        }
         let elsewhere = options.merge.as_ref().map(|merge| merge.elsewhere.clone()).unwrap_or_default();
         asked.merge = Some(SearchMerge::new(elsewhere).with_spare(true));
         let (mut answers, failed) = self.ask_each(&plan.asks, path, options, |_| Some(asked.clone())).await?;
         answers.values().for_each(|answer| all.corpus.add(&answer.corpus));
+        let query = Query::new(options)?;
+        if let Some(nearly) = query.nearly(options, &all.corpus) {
+            return Box::pin(self.find_files(path, &nearly)).await;
+        }
         let again = |ask: usize| {
             let answer = answers.get(&ask).filter(|answer| answer.truncated.is_some())?;
             let mut others = options.weighed_by(&all.corpus);
@@ -168,6 +177,7 @@ impl CompositeBackend {
         failed.into_iter().chain(failed_again).for_each(|failure| all.push_failure(failure));
         rank::rank(&mut all, options);
         self.add_snippets(&mut all, options).await;
+        query.tell_near(&mut all);
         Ok(all)
     }
 
@@ -204,6 +214,7 @@ impl CompositeBackend {
             return;
         }
         let mut of_one = SearchOptions::new(&options.query).with_limit(1).with_snippets_max(options.snippets_max);
+        of_one.spelling.clone_from(&options.spelling);
         (of_one.scope, of_one.merge) = (options.scope.clone(), Some(SearchMerge::new(options.weighed_by(&all.corpus))));
         let paths: Vec<VfsPathBuf> = all.hits.iter().map(|hit| hit.path.clone()).collect();
         let ask = async |path: &VfsPath| self.find_files_in(self.target(self.router.find(path), path)?, &of_one).await;

@@ -46,7 +46,7 @@ pub use read_only::ReadOnly;
 pub use reply::Reply;
 pub use retry::Retry;
 pub use timeout::Timeout;
-pub use vector_recall::{EmbeddedKind, Embedder, VectorRecall};
+pub use vector_recall::{EmbeddedKind, Embedder, VectorCache, VectorRecall};
 
 /// Code around every call of a backend.
 ///

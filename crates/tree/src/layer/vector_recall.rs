@@ -10,12 +10,12 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
-use treehold_core::ops::{Entry, Failure, FileRead, ReadOptions, SearchHit, SearchOptions, SearchResult, Snippet, Version};
+use treehold_core::ops::{Entry, Failure, FileRead, ReadOptions, SearchHit, SearchOptions, SearchResult, Snippet, Spelling, Version};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::rank::{self, Query};
 use treehold_store::{Batch, Namespace, Store};
@@ -23,6 +23,13 @@ use treehold_store::{Batch, Namespace, Store};
 /// The rank constant that the authors of [reciprocal rank fusion](https://dl.acm.org/doi/10.1145/1571941.1572114) chose: a rank scores one
 /// over this plus the rank.
 const FUSION_RANK: f64 = 60.0;
+
+/// How much of a query's rarity a file must contain to take part in the fusion by its words. One that contains only a common word of the
+/// question would otherwise stand above the best file of the ranking by meaning, since it is in both.
+const COVERAGE_MIN: f64 = 0.4;
+
+/// What a file scores by its words below that: it stays in the list, after the files that are found by more.
+const UNCOVERED: f64 = 1e-3;
 
 /// The number of files of the word ranking that are fused. It is constant, so that consecutive pages form one ranking.
 const FUSED_MAX: usize = 500;
@@ -36,8 +43,14 @@ const PASSAGE_BYTES_MAX: usize = 1_000;
 /// The most passages of a file that get a vector: roughly its first 32 KB.
 const PASSAGES_MAX: usize = 32;
 
+/// The number of new passages that one search embeds.
+const TEXTS_MAX: usize = 2_048;
+
 /// The number of passages that one call embeds.
 const TEXTS_AT_ONCE: usize = 64;
+
+/// What a vector takes in memory beside its numbers, approximately.
+const VECTORS_BYTES: usize = 64;
 
 /// The lifetime of a vector in a store.
 const KEPT_FOR: Duration = Duration::from_secs(90 * 24 * 3_600);
@@ -68,10 +81,13 @@ pub enum EmbeddedKind {
 /// Fuses recall by words with recall by meaning.
 ///
 /// A file's passages (up to 32 of 1,000 bytes) are embedded when a search first sees a version of the file. Their vectors are kept in
-/// memory (up to 48 KB a file with a model of 384 numbers), and in a [store](VectorRecall::with_store) for other processes. A search is one
+/// memory (up to 48 KB a file with a model of 384 numbers, in a [cache](VectorCache) of 64 MiB), and in a
+/// [store](VectorRecall::with_store) for other processes. A search embeds up to 2,048 new passages; files beyond them are found by words
+/// alone, which the result reports, until later searches have embedded them. A search is one
 /// listing of the files that it selects, one call of the embedder for the query and for every 64 new passages, and a dot product with each
 /// vector. It is meant for trees of up to some ten thousand files. A file's score is the sum of `1 / (60 + rank)` over the two rankings,
-/// where the one by words counts up to rank 500.
+/// where the one by words counts up to rank 500, and only for files that contain words with at least two fifths of the query's rarity. The
+/// path is embedded with each passage.
 ///
 /// Place it around the whole tree, outside of permissions, which then check every file: fused scores cannot be merged with those of another
 /// mount.
@@ -82,7 +98,10 @@ pub struct VectorRecall<B> {
     kept: Option<(Arc<dyn Store>, Namespace)>,
     similarity_min: f32,
     files_max: usize,
-    vectors: Mutex<HashMap<VfsPathBuf, Arc<Vectors>>>,
+    texts_max: usize,
+    cache: Arc<VectorCache>,
+    /// The name of this tree in the cache.
+    tree: String,
 }
 
 /// The vectors of a file's passages, each of length 1.
@@ -92,12 +111,89 @@ struct Vectors {
     passages: Vec<Vec<f32>>,
 }
 
+impl Vectors {
+    /// Returns how much memory they take, approximately.
+    fn size_bytes(&self) -> usize {
+        VECTORS_BYTES + self.passages.iter().map(|passage| VECTORS_BYTES + passage.len() * size_of::<f32>()).sum::<usize>()
+    }
+}
+
+/// A tree and a path in it.
+type CacheKey = (String, VfsPathBuf);
+
+/// The vectors that a process keeps in memory, up to a number of bytes, for any number of trees.
+///
+/// Those that no search has met for longest are dropped first, half of them at a time.
+#[derive(Debug)]
+pub struct VectorCache {
+    bytes_max: usize,
+    generations: Mutex<Generations>,
+}
+
+/// What searches have met recently, and what they had met before.
+#[derive(Debug, Default)]
+struct Generations {
+    recent: HashMap<CacheKey, Arc<Vectors>>,
+    recent_bytes: usize,
+    earlier: HashMap<CacheKey, Arc<Vectors>>,
+}
+
+impl VectorCache {
+    /// The default of the most bytes: 64 MiB, the vectors of some forty thousand passages of a model of 384 numbers.
+    pub const BYTES_MAX: usize = 64 << 20;
+
+    /// Makes a cache of up to a number of bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, generations: Mutex::default() }
+    }
+
+    fn get(&self, tree: &str, path: &VfsPath, version: Option<Version>) -> Option<Arc<Vectors>> {
+        let key = (tree.to_owned(), path.to_owned());
+        let mut generations = self.generations.lock();
+        if let Some(known) = generations.recent.get(&key) {
+            return (Some(known.version) == version).then(|| known.clone());
+        }
+        let known = generations.earlier.remove(&key).filter(|known| Some(known.version) == version)?;
+        self.keep(&mut generations, key, known.clone());
+        Some(known)
+    }
+
+    fn put(&self, tree: &str, path: &VfsPath, vectors: Arc<Vectors>) {
+        self.keep(&mut self.generations.lock(), (tree.to_owned(), path.to_owned()), vectors);
+    }
+
+    fn keep(&self, generations: &mut Generations, key: CacheKey, vectors: Arc<Vectors>) {
+        if generations.recent_bytes + vectors.size_bytes() > self.bytes_max / 2 {
+            generations.earlier = std::mem::take(&mut generations.recent);
+            generations.recent_bytes = 0;
+        }
+        generations.recent_bytes += vectors.size_bytes();
+        if let Some(replaced) = generations.recent.insert(key, vectors) {
+            generations.recent_bytes -= replaced.size_bytes();
+        }
+    }
+}
+
+impl Default for VectorCache {
+    fn default() -> Self {
+        Self::new(Self::BYTES_MAX)
+    }
+}
+
 /// Files whose passages are embedded together.
 #[derive(Default)]
 struct Waiting<'e> {
     /// Each with its version and the end of its passages among the texts.
     files: Vec<(&'e Entry, Version, usize)>,
     texts: Vec<String>,
+}
+
+/// Files ranked by meaning.
+struct Alike {
+    /// Each with the number of its best passage, best first.
+    files: Vec<(Entry, usize)>,
+    /// How many files have no vectors yet.
+    unmet: usize,
 }
 
 /// A part of a file that has a vector.
@@ -111,7 +207,16 @@ struct Passage<'t> {
 impl<B: Backend> VectorRecall<B> {
     /// Adds recall by meaning to a tree.
     pub fn new(embedder: Arc<dyn Embedder>, inner: B) -> Self {
-        Self { inner, embedder, kept: None, similarity_min: 0.25, files_max: 20_000, vectors: Mutex::default() }
+        Self {
+            inner,
+            embedder,
+            kept: None,
+            similarity_min: 0.25,
+            files_max: 20_000,
+            texts_max: TEXTS_MAX,
+            cache: Arc::default(),
+            tree: String::new(),
+        }
     }
 
     /// Keeps vectors in a store for 90 days, keyed by model and passage: a passage is embedded once for all processes.
@@ -135,28 +240,32 @@ impl<B: Backend> VectorRecall<B> {
         self
     }
 
+    /// Sets how many new passages a search embeds at most. Default 2,048.
+    #[must_use]
+    pub fn with_texts_max(mut self, texts_max: usize) -> Self {
+        self.texts_max = texts_max;
+        self
+    }
+
+    /// Keeps vectors in a cache that other trees use too. `tree` names this one: trees of one name have the same files. Default: a cache
+    /// of its own.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Arc<VectorCache>, tree: impl Into<String>) -> Self {
+        (self.cache, self.tree) = (cache, tree.into());
+        self
+    }
+
     /// Returns the backend inside.
     pub fn inner(&self) -> &B {
         &self.inner
     }
 
-    /// Drops the vectors of files outside this search once the cache holds more files than one search may select, because paths come and
-    /// go.
-    fn forget_others(&self, met: &[(Entry, Arc<Vectors>)]) {
-        let mut vectors = self.vectors.lock();
-        if vectors.len() > self.files_max {
-            let met: HashSet<&VfsPath> = met.iter().map(|(entry, _)| &*entry.path).collect();
-            vectors.retain(|path, _| met.contains(&**path));
-        }
-    }
-
     /// Ranks files by the similarity of their best passage to the query. Returns each with the number of that passage.
-    async fn by_meaning(&self, path: &VfsPath, options: &SearchOptions) -> Result<Vec<(Entry, usize)>> {
+    async fn by_meaning(&self, path: &VfsPath, options: &SearchOptions) -> Result<Alike> {
         let entries = listed_files(&self.inner, path, options, self.files_max).await?;
         let query = self.embed(&[&options.query], EmbeddedKind::Query).await?.pop().unwrap_or_default();
         let mut alike = Vec::new();
-        let met = self.vectors_of(entries).await?;
-        self.forget_others(&met);
+        let (met, unmet) = self.vectors_of(entries).await?;
         for (entry, vectors) in met {
             let products = vectors.passages.iter().map(|passage| product(&query, passage)).enumerate();
             if let Some((passage, similarity)) = products.max_by(|(_, one), (_, other)| one.total_cmp(other))
@@ -166,16 +275,16 @@ impl<B: Backend> VectorRecall<B> {
             }
         }
         alike.sort_by(|(one, a, _), (other, b, _)| other.total_cmp(one).then_with(|| a.path.cmp(&b.path)));
-        Ok(alike.into_iter().map(|(_, entry, passage)| (entry, passage)).collect())
+        Ok(Alike { files: alike.into_iter().map(|(_, entry, passage)| (entry, passage)).collect(), unmet })
     }
 
-    /// Returns the vectors of files, embedding new versions. A missing or unreadable file has none.
-    async fn vectors_of(&self, entries: Vec<Entry>) -> Result<Vec<(Entry, Arc<Vectors>)>> {
+    /// Returns the vectors of files, embedding new versions, and how many files have none yet. A missing or unreadable file has none and
+    /// does not count.
+    async fn vectors_of(&self, entries: Vec<Entry>) -> Result<(Vec<(Entry, Arc<Vectors>)>, usize)> {
         let mut found = Vec::with_capacity(entries.len());
         let mut new = Vec::new();
         for entry in entries {
-            let known = self.vectors.lock().get(&entry.path).filter(|known| Some(known.version) == entry.version).cloned();
-            match known {
+            match self.cache.get(&self.tree, &entry.path, entry.version) {
                 Some(known) => found.push((entry, known)),
                 None => new.push(entry),
             }
@@ -183,17 +292,24 @@ impl<B: Backend> VectorRecall<B> {
         let reads = new.iter().map(|entry| Box::pin(self.read(&entry.path)) as BoxFuture<'_, _>).collect::<Vec<_>>();
         let mut reads = stream::iter(reads).buffered(READS_AT_ONCE);
         let mut waiting = Waiting::default();
-        for entry in &new {
+        let (mut embedded, mut unmet) = (0, 0);
+        for (number, entry) in new.iter().enumerate() {
+            if embedded >= self.texts_max {
+                unmet = new.len() - number;
+                break;
+            }
             let Some(read) = reads.next().await.transpose()?.flatten() else { continue };
             let content = text_of(&read);
-            waiting.texts.extend(passages(&content).iter().map(|passage| passage.text.to_owned()));
+            let before = waiting.texts.len();
+            waiting.texts.extend(passages(&content).iter().map(|passage| embedded_text(&entry.path, passage)));
+            embedded += waiting.texts.len() - before;
             waiting.files.push((entry, read.version, waiting.texts.len()));
             if waiting.texts.len() >= TEXTS_AT_ONCE {
                 self.embed_waiting(&mut waiting, &mut found).await?;
             }
         }
         self.embed_waiting(&mut waiting, &mut found).await?;
-        Ok(found)
+        Ok((found, unmet))
     }
 
     /// Embeds the waiting files.
@@ -205,7 +321,7 @@ impl<B: Backend> VectorRecall<B> {
         for (entry, version, end) in files {
             let vectors = Arc::new(Vectors { version, passages: made.by_ref().take(end - start).collect() });
             start = end;
-            self.vectors.lock().insert(entry.path.clone(), vectors.clone());
+            self.cache.put(&self.tree, &entry.path, vectors.clone());
             found.push((entry.clone(), vectors));
         }
         Ok(())
@@ -304,6 +420,11 @@ fn text_of(read: &FileRead) -> Cow<'_, str> {
     if treehold_core::file::is_binary(&read.content) { Cow::Borrowed("") } else { String::from_utf8_lossy(&read.content) }
 }
 
+/// Returns what is embedded of a passage: its text after the path, whose words often name the topic.
+fn embedded_text(path: &VfsPath, passage: &Passage<'_>) -> String {
+    format!("{}\n{}", path.as_str().trim_start_matches('/'), passage.text)
+}
+
 /// Splits a text into passages: whole lines, up to a bounded size.
 fn passages(text: &str) -> Vec<Passage<'_>> {
     let mut passages: Vec<Passage<'_>> = Vec::new();
@@ -371,12 +492,14 @@ impl<B: Backend> Backend for VectorRecall<B> {
         let mut result = self.inner.search(path, &wide).await?;
         let words = result.words.len();
         let mut fused: BTreeMap<VfsPathBuf, SearchHit> = BTreeMap::new();
+        let corpus = options.weighed_by(&result.corpus);
         for (number, mut hit) in std::mem::take(&mut result.hits).into_iter().enumerate() {
-            hit.score = share(number);
+            let is_covered = rank::coverage(&corpus, &hit.frequencies) >= COVERAGE_MIN;
+            hit.score = if is_covered { share(number) } else { share(number) * UNCOVERED };
             fused.insert(hit.path.clone(), hit);
         }
         let mut by_meaning_alone: HashMap<VfsPathBuf, usize> = HashMap::new();
-        for (number, (entry, passage)) in alike.into_iter().enumerate() {
+        for (number, (entry, passage)) in alike.files.into_iter().enumerate() {
             match fused.get_mut(&entry.path) {
                 Some(hit) => hit.score += share(number),
                 None => {
@@ -389,12 +512,23 @@ impl<B: Backend> Backend for VectorRecall<B> {
                 }
             }
         }
+        if alike.unmet > 0 {
+            let message = format!("{} files have no vectors yet and are found by words alone; later searches make them", alike.unmet);
+            let error = Error::new(ErrorKind::Unavailable, message);
+            result.push_failure(Failure { path: path.to_owned(), error: ErrorRecord::from(&error) });
+        }
         result.hits = fused.into_values().collect();
         rank::order(&mut result.hits);
         // Results beyond the limit of the word ranking appear on no page.
         result.truncated = None;
         rank::cut(&mut result, options);
+        // The lines with the words that were found in place of others are shown too.
+        let near: Vec<String> = result.near.iter().map(|near| near.word.clone()).collect();
+        let query = if near.is_empty() { query } else { Query::new(&options.clone().with_spelling(Spelling::Near(near)))? };
         self.add_snippets(&mut result, &by_meaning_alone, &query, options).await;
+        if !result.near.is_empty() {
+            query.tell_near(&mut result);
+        }
         Ok(result)
     }
 }
@@ -529,16 +663,42 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn removed_files_free_their_vectors() {
-        let tree = VectorRecall::new(Arc::new(Toy::default()), StateBackend::new()).with_files_max(2);
-        for number in 0..6 {
-            tree.write("/now.md", format!("soup {number}")).await.expect("a write");
-            found(&tree, "soup").await;
-            tree.rename("/now.md", &format!("/then{number}.md")).await.expect("a move");
-            found(&tree, "soup").await;
-            tree.delete(&format!("/then{number}.md")).await.expect("a delete");
+    async fn cache_is_bounded_and_shared_between_trees_of_one_name() {
+        let cache = Arc::new(VectorCache::new(40 * (2 * VECTORS_BYTES + 8)));
+        let embedder = Arc::new(Toy::default());
+        let garage: Arc<dyn Backend> = Arc::new(garage().await);
+        let tree = VectorRecall::new(embedder.clone(), garage.clone()).with_cache(cache.clone(), "garage");
+        found(&tree, "meal").await;
+        embedder.texts.store(0, Ordering::Relaxed);
+        let again = VectorRecall::new(embedder.clone(), garage.clone()).with_cache(cache.clone(), "garage");
+        found(&again, "meal").await;
+        assert_eq!(embedder.texts.swap(0, Ordering::Relaxed), 1, "the query");
+        let other = VectorRecall::new(embedder.clone(), garage.clone()).with_cache(cache.clone(), "other");
+        found(&other, "meal").await;
+        assert_eq!(embedder.texts.swap(0, Ordering::Relaxed), 4, "a tree of another name");
+        for number in 0..200 {
+            tree.write(format!("/{number}.md").as_str(), "soup").await.expect("a write");
         }
-        assert!(tree.vectors.lock().len() <= 3, "{:?}", tree.vectors);
+        found(&tree, "soup").await;
+        let generations = cache.generations.lock();
+        assert!(generations.recent.len() + generations.earlier.len() <= 40, "{}", generations.recent.len());
+    }
+
+    #[tokio::test]
+    async fn search_embeds_a_bounded_number_of_passages_and_reports_the_rest() {
+        let tree = StateBackend::new();
+        for number in 0..10 {
+            tree.write(format!("/{number}.md").as_str(), "automobile").await.expect("a write");
+        }
+        let tree = VectorRecall::new(Arc::new(Toy::default()), tree).with_texts_max(4);
+        let options = SearchOptions::new("car");
+        let mut counts = Vec::new();
+        for _ in 0..3 {
+            let result = tree.search(VfsPath::ROOT, &options).await.expect("a search");
+            counts.push((result.hits.len(), result.failures.first().map(|failure| failure.error.message.clone())));
+        }
+        let yet = |files| Some(format!("{files} files have no vectors yet and are found by words alone; later searches make them"));
+        assert_eq!(counts, [(4, yet(6)), (8, yet(2)), (10, None)]);
     }
 
     #[test]

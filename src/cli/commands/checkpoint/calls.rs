@@ -4,6 +4,7 @@ use crate::audit::AuditRow;
 use crate::cli::context::Context;
 use crate::cli::exit::Failure;
 use crate::cli::output::Style;
+use crate::cli::time::exact;
 use crate::{CheckpointId, Error};
 
 /// The most calls to request at a time.
@@ -29,7 +30,7 @@ pub(super) async fn between(context: &mut Context, after: Option<CheckpointId>, 
 /// Prints one line per call: time, outcome, tool, arguments, call id and actor.
 pub(super) fn print(context: &mut Context, calls: &[AuditRow]) -> Result<(), Failure> {
     for call in calls {
-        let time = call.at.strftime("%Y-%m-%dT%H:%M:%SZ");
+        let time = exact(call.at);
         let mut line = format!("{time}  {:<9}  {} {}", call.outcome, call.tool, call.arguments);
         for (name, value) in [("tool_call_id", &call.tool_call_id), ("actor", &call.actor)] {
             if let Some(value) = value {

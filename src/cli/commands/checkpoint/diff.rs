@@ -5,11 +5,14 @@ use crate::audit::AuditRow;
 use crate::backend::StateSnapshot;
 use crate::checkpoint::{ChangeKind, Checkpoint, Opened, PathDiff, open_checkpoint};
 use crate::cli::commands::diff::{print as print_patch, unified};
+use crate::cli::commands::overlay_patch::{GitPatch, Left};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
+use crate::cli::git_patch::Mode;
 use crate::cli::output::{Format, Progress, Style, counted};
 use crate::file::is_binary;
-use crate::{BackendExt, CheckpointId, Checkpointer, Error, ErrorKind, Scope, Session, VfsPath, VfsPathBuf};
+use crate::ops::ReadOptions;
+use crate::{Backend, BackendExt, CheckpointId, Checkpointer, Error, ErrorKind, Scope, Session, VfsPath, VfsPathBuf};
 use clap::Args;
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
@@ -17,6 +20,9 @@ use similar::{ChangeTag, TextDiff};
 /// List the paths that were added, changed or removed between two checkpoints
 ///
 /// An argument that starts with `/` is PATH. Exits with 1 if nothing differs.
+///
+/// `--git` prints one patch for `git apply`, with binary files and deletions. Its paths start at `/`. It exits with 5 if a rule hides
+/// the content of a change, and with 2 if git refuses a path; the patch then has the other changes.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold checkpoint diff
@@ -40,6 +46,9 @@ pub(crate) struct Diff {
     /// Print a unified diff of each text file
     #[arg(long)]
     patch: bool,
+    /// Print one patch of all changes for `git apply`
+    #[arg(long, conflicts_with_all = ["patch", "stat", "calls", "json", "jsonl"])]
+    git: bool,
     /// Print the number of added and removed lines per file
     #[arg(long, conflicts_with = "patch")]
     stat: bool,
@@ -56,16 +65,16 @@ const PAGE: usize = 10_000;
 
 /// All differences between two states.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Differences {
-    added: usize,
-    changed: usize,
-    removed: usize,
-    pub(super) paths: Vec<PathDiff>,
+pub(crate) struct Differences {
+    pub(crate) added: usize,
+    pub(crate) changed: usize,
+    pub(crate) removed: usize,
+    pub(crate) paths: Vec<PathDiff>,
 }
 
 impl Differences {
     /// Compares two states, optionally only beneath a path.
-    pub(super) async fn of(
+    pub(crate) async fn of(
         session: &Session,
         older: &StateSnapshot,
         newer: &StateSnapshot,
@@ -93,7 +102,7 @@ impl Differences {
     }
 
     /// Describes the number of differences of each kind.
-    pub(super) fn counts(&self) -> String {
+    pub(crate) fn counts(&self) -> String {
         format!("{} added, {} changed, {} removed", self.added, self.changed, self.removed)
     }
 }
@@ -112,17 +121,35 @@ struct Shown<'a> {
     calls: Option<Vec<AuditRow>>,
 }
 
+/// A difference as JSON.
 #[derive(Debug, Serialize)]
-struct ShownPath<'a> {
+pub(crate) struct ShownPath<'a> {
     #[serde(flatten)]
     difference: &'a PathDiff,
     #[serde(flatten)]
     text: Option<Text>,
 }
 
+impl<'a> ShownPath<'a> {
+    pub(crate) fn new(difference: &'a PathDiff, text: Option<Text>) -> Self {
+        Self { difference, text }
+    }
+}
+
+/// How much of each difference is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// The paths.
+    Names,
+    /// The paths with the number of added and removed lines.
+    Counts,
+    /// Unified diffs with this many lines of context.
+    Patches(usize),
+}
+
 /// The difference of a file's text.
 #[derive(Debug, Serialize)]
-struct Text {
+pub(crate) struct Text {
     /// Whether either side is binary or too large to compare.
     binary: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,13 +179,21 @@ impl Diff {
         let sides = Sides::open(&*checkpointer, &scope, &names, self.with.as_deref()).await?;
         let differences = Differences::of(&session, &sides.older, &sides.newer, path.as_deref(), &progress).await?;
         drop(progress);
+        if self.git {
+            return self.print_git(context, &sides, &differences.paths).await;
+        }
+        let detail = match (self.patch, self.stat) {
+            (true, _) => Detail::Patches(self.unified),
+            (_, true) => Detail::Counts,
+            _ => Detail::Names,
+        };
         let mut shown = Vec::new();
         for difference in &differences.paths {
-            let text = if (self.patch || self.stat) && difference.is_readable { self.text(&sides, difference).await? } else { None };
+            let text = detail.text(&sides.older, &sides.newer, difference).await?;
             if context.out.is_text() {
-                self.print(context, difference, text)?;
+                detail.print(context, difference, text)?;
             } else {
-                shown.push(ShownPath { difference, text });
+                shown.push(ShownPath::new(difference, text));
             }
         }
         let calls = if self.calls {
@@ -191,6 +226,26 @@ impl Diff {
         Ok(Outcome::found(!paths.is_empty()))
     }
 
+    /// Prints the differences as a patch of git.
+    async fn print_git(&self, context: &mut Context, sides: &Sides, paths: &[PathDiff]) -> Result<Outcome, Failure> {
+        let mut patch = GitPatch::new(self.unified);
+        for difference in paths {
+            let (had, has) = (difference.old_size_bytes.is_some(), difference.new_size_bytes.is_some());
+            if !(had || has) {
+                patch.directory(&difference.path, difference.is_directory);
+            } else if !difference.is_readable {
+                patch.leave_out(Left::Hidden);
+            } else {
+                let whole = ReadOptions::new().with_bytes_max(u64::MAX);
+                let before = if had { Some(sides.older.read(&difference.path, &whole).await?.content) } else { None };
+                let after = if has { Some(sides.newer.read(&difference.path, &whole).await?.content) } else { None };
+                let side = |content: &Option<bytes::Bytes>| content.clone().map(|content| (Mode::File, content));
+                patch.file(context, &difference.path, side(&before), side(&after))?;
+            }
+        }
+        patch.finish(context, !paths.is_empty())
+    }
+
     /// Separates the names of checkpoints from the path.
     fn names(&self) -> Result<(Vec<&str>, Option<VfsPathBuf>), Error> {
         let mut names: Vec<&str> = [&self.old, &self.new, &self.path].into_iter().flatten().map(String::as_str).collect();
@@ -200,22 +255,24 @@ impl Diff {
         };
         Ok((names, path))
     }
+}
 
-    /// Compares the texts at one path. Returns `None` for directories.
-    async fn text(&self, sides: &Sides, difference: &PathDiff) -> Result<Option<Text>, Error> {
+impl Detail {
+    /// Compares the texts at one path. Returns `None` for directories, for what the caller may not read, and if only names are shown.
+    pub(crate) async fn text(self, older: &StateSnapshot, newer: &StateSnapshot, difference: &PathDiff) -> Result<Option<Text>, Error> {
         let (had, has) = (difference.old_size_bytes.is_some(), difference.new_size_bytes.is_some());
-        if !(had || has) {
+        if !(had || has) || !difference.is_readable || self == Self::Names {
             return Ok(None);
         }
         let path = difference.path.as_str();
         let binary = || Text { binary: true, lines_added: None, lines_removed: None, patch: None, bytes: Vec::new() };
-        let before = content(&sides.older, path, had).await?;
-        let after = content(&sides.newer, path, has).await?;
+        let before = content(older, path, had).await?;
+        let after = content(newer, path, has).await?;
         let (Some(before), Some(after)) = (before, after) else { return Ok(Some(binary())) };
         if is_binary(&before) || is_binary(&after) {
             return Ok(Some(binary()));
         }
-        if self.stat {
+        let Self::Patches(context) = self else {
             let compared = TextDiff::from_lines(&before[..], &after[..]);
             let count = |tag| compared.iter_all_changes().filter(|change| change.tag() == tag).count();
             let (added, removed) = (count(ChangeTag::Insert), count(ChangeTag::Delete));
@@ -226,9 +283,9 @@ impl Diff {
                 patch: None,
                 bytes: Vec::new(),
             }));
-        }
+        };
         let name = |is_there: bool| if is_there { path } else { "/dev/null" };
-        let mut bytes = unified(&before, &after, name(had), name(has), self.unified);
+        let mut bytes = unified(&before, &after, name(had), name(has), context);
         if bytes.is_empty() {
             // An empty file has no differing lines, so show only the header.
             bytes = format!("--- {}\n+++ {}\n", name(had), name(has)).into_bytes();
@@ -237,12 +294,14 @@ impl Diff {
         Ok(Some(Text { binary: false, lines_added: None, lines_removed: None, patch: Some(patch), bytes }))
     }
 
-    fn print(&self, context: &mut Context, difference: &PathDiff, text: Option<Text>) -> Result<(), Failure> {
+    /// Prints one difference.
+    pub(crate) fn print(self, context: &mut Context, difference: &PathDiff, text: Option<Text>) -> Result<(), Failure> {
+        let is_patch = matches!(self, Self::Patches(_));
         match text {
-            Some(text) if text.binary && self.patch => {
+            Some(text) if text.binary && is_patch => {
                 context.out.line(format_args!("binary file {} differs ({})", difference.path, sizes(difference)))
             }
-            Some(text) if self.patch => print_patch(&mut context.out, &text.bytes),
+            Some(text) if is_patch => print_patch(&mut context.out, &text.bytes),
             Some(Text { lines_added: Some(added), lines_removed: Some(removed), .. }) => {
                 context.out.line(format_args!("{:<7}  {}  +{added} -{removed}", kind(difference), difference.path))
             }

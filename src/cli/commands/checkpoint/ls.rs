@@ -5,7 +5,10 @@ use crate::checkpoint::{Checkpoint, ListOptions, find_checkpoint};
 use crate::cli::args::{at_least_one, time};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
+use crate::cli::ids::ShortIds;
 use crate::cli::output::Style;
+use crate::cli::table::{Cell, Column, Table};
+use crate::cli::time::{ago, exact};
 use crate::session::{ACTOR, TOOL, TOOL_CALL_ID};
 use clap::Args;
 use jiff::Timestamp;
@@ -13,7 +16,8 @@ use jiff::Timestamp;
 /// List the checkpoints of the thread, newest first
 ///
 /// Prints the id, time, number of entries, size in bytes, label and metadata of each. The metadata starts with the tool call that
-/// led to the checkpoint: tool, call id and actor. Exits with 1 if there is no checkpoint.
+/// led to the checkpoint: tool, call id and actor. On a terminal, an id is short, and its marked start names the checkpoint. Exits
+/// with 1 if there is no checkpoint.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold checkpoint ls --limit 10
@@ -43,6 +47,15 @@ pub(crate) struct Ls {
 /// The most checkpoints to request at a time.
 const PAGE: usize = 1_000;
 
+const COLUMNS: [Column; 6] = [
+    Column::new("id"),
+    Column::new("saved"),
+    Column::new("entries").right().optional(1),
+    Column::new("bytes").right().optional(2),
+    Column::new("label").cut(),
+    Column::new("notes").cut().optional(3),
+];
+
 impl Ls {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let (checkpointer, scope) = history(context)?;
@@ -57,20 +70,25 @@ impl Ls {
             });
         }
         let session = context.session().await?;
-        let progress = context.progress("listing checkpoints");
+        let mut table = Table::on_terminal(&context.out, &COLUMNS);
+        let ids = match &table {
+            Some(_) => Some(ShortIds::of(&*checkpointer, &scope).await?),
+            None => None,
+        };
         let mut count = 0;
         loop {
             options.limit = self.limit.map_or(PAGE, |limit| (limit - count).min(PAGE));
             let page = checkpointer.list(&scope, &options).await?;
             let shown = session.shown_all(page.checkpoints).await?;
             for checkpoint in &shown {
-                match context.out.is_text() {
-                    true => print(context, checkpoint)?,
-                    false => context.out.json_element(count, checkpoint)?,
+                match (&mut table, &ids) {
+                    (Some(table), Some(ids)) => table.row(cells(context, ids, checkpoint)),
+                    _ if context.out.is_text() => print(context, checkpoint)?,
+                    _ => context.out.json_element(count, checkpoint)?,
                 }
                 count += 1;
             }
-            progress.tell(count as u64, "checkpoints");
+            table.iter_mut().try_for_each(|table| table.flush(&mut context.out))?;
             match page.next {
                 Some(next) if self.limit.is_some_and(|limit| count >= limit) => {
                     context.out.notice(format_args!("there are more checkpoints; continue with `--start-after {next}`"));
@@ -80,7 +98,6 @@ impl Ls {
                 None => break,
             }
         }
-        drop(progress);
         if !context.out.is_text() {
             context.out.json_end(count)?;
         }
@@ -88,8 +105,19 @@ impl Ls {
     }
 }
 
+fn cells(context: &Context, ids: &ShortIds, checkpoint: &Checkpoint) -> [Cell; 6] {
+    [
+        ids.cell(&context.out, checkpoint.id),
+        Cell::new(ago(checkpoint.created_at, Timestamp::now())),
+        Cell::new(checkpoint.entries),
+        Cell::new(checkpoint.size_bytes),
+        Cell::styled(Style::Path, checkpoint.label.as_deref().unwrap_or_default()),
+        Cell::styled(Style::Faint, notes(checkpoint).unwrap_or_default()),
+    ]
+}
+
 fn print(context: &mut Context, checkpoint: &Checkpoint) -> Result<(), Failure> {
-    let time = checkpoint.created_at.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let time = exact(checkpoint.created_at);
     let id = context.out.paint(Style::Line, checkpoint.id).to_string();
     let mut line = format!("{id} {time} {:>6} {:>10}", checkpoint.entries, checkpoint.size_bytes);
     if let Some(label) = &checkpoint.label {

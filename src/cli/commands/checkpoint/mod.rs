@@ -6,11 +6,15 @@ mod ls;
 mod prune;
 mod show;
 
+pub(crate) use diff::{Detail, ShownPath};
+pub(crate) use show::Found;
+
 use crate::backend::StateSnapshot;
 use crate::checkpoint::{At, Checkpoint as Saved, PutOptions, is_reserved_name, with_checkpoint};
 use crate::cli::commands::thread::kept;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
+use crate::cli::ids;
 use crate::{Checkpointer, Error, Scope, Session};
 use clap::{Args, Subcommand};
 use futures::future::BoxFuture;
@@ -18,7 +22,7 @@ use std::sync::Arc;
 
 /// List, create, compare and restore checkpoints of the thread
 ///
-/// Every change to `/` is saved as a checkpoint. Name a checkpoint by its id or a prefix of it, by its label (the newest one with
+/// Every change to `/` is saved as a checkpoint. Name a checkpoint by its id or the start of it, by its label (the newest one with
 /// that label), by `latest`, or by its distance from the latest: `~1` is the one before it.
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = "Example:
@@ -46,13 +50,14 @@ pub(crate) struct Create {
 
 /// Restore the thread to a checkpoint and print the id of the new checkpoint
 ///
-/// The restored state becomes a new checkpoint. Later checkpoints stay in the history.
+/// The restored state becomes a new checkpoint. Later checkpoints stay in the history. Other routes stay as they are; `treehold
+/// restore` restores files of those that have a history.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold checkpoint restore ~1
   treehold checkpoint restore before --label 'back again'")]
 pub(crate) struct Restore {
-    /// Checkpoint: id, prefix of an id, label, `latest` or `~N`
+    /// Checkpoint: id or start of an id, label, `latest` or `~N`
     #[arg(value_name = "CHECKPOINT")]
     name: String,
     #[command(flatten)]
@@ -120,7 +125,7 @@ impl Create {
             Box::pin(async move { session.checkpoint(options).await })
         };
         let made = context.lasting_history(work).await?;
-        tell_made(context, &made)
+        tell_made(context, &made, None).await
     }
 }
 
@@ -138,14 +143,21 @@ impl Restore {
             Box::pin(threads.lasting_history(scope_of, work))
         };
         let made = with_checkpoint(&*checkpointer, &scope, &self.name, restore).await?;
-        tell_made(context, &made)
+        let others = context.session().await?.mounts_outside_state();
+        if !others.is_empty() {
+            let others: Vec<String> = others.iter().map(|mount| format!("`{mount}`")).collect();
+            context.out.notice(format_args!("the thread's state is restored; {} did not change", others.join(", ")));
+        }
+        tell_made(context, &made, None).await
     }
 }
 
-/// Prints the id of a new checkpoint.
-pub(crate) fn tell_made(context: &mut Context, made: &Saved) -> Result<Outcome, Failure> {
+/// Prints the id of a new checkpoint of this thread or another.
+pub(crate) async fn tell_made(context: &mut Context, made: &Saved, thread: Option<&str>) -> Result<Outcome, Failure> {
+    let (checkpointer, mut scope) = history(context)?;
+    scope.thread = thread.map(str::to_owned).or(scope.thread);
     match context.out.is_text() {
-        true => context.out.line(made.id)?,
+        true => ids::print(&mut context.out, &*checkpointer, &scope, made.id).await?,
         false => context.out.json(made)?,
     }
     Ok(Outcome::Done)
@@ -157,7 +169,11 @@ fn history(context: &mut Context) -> Result<(Arc<dyn Checkpointer>, Scope), Erro
 }
 
 /// Returns the parent of a checkpoint with its state, or `None` if it has none or the parent was pruned.
-async fn parent_of(checkpointer: &dyn Checkpointer, scope: &Scope, checkpoint: &Saved) -> Result<Option<(Saved, StateSnapshot)>, Error> {
+pub(crate) async fn parent_of(
+    checkpointer: &dyn Checkpointer,
+    scope: &Scope,
+    checkpoint: &Saved,
+) -> Result<Option<(Saved, StateSnapshot)>, Error> {
     let Some(parent) = &checkpoint.parent else { return Ok(None) };
     let scope = match &parent.thread {
         Some(thread) => scope.clone().with_thread(thread),

@@ -13,6 +13,8 @@ use crate::cli::args::at_least_one;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Style};
+use crate::cli::table::{Cell, Column, Table};
+use crate::cli::time::{ago, exact};
 use crate::sessions::{Json, MemoryIndexEntry, SessionDescription, Sessions};
 use crate::store::{escape_key, unescape_key};
 use crate::{Error, ErrorKind};
@@ -137,15 +139,23 @@ impl Ls {
     async fn run(self, context: &mut Context, owned: &Owned) -> Result<Outcome, Failure> {
         let mut after = self.after.as_deref().map(unescape_key).transpose()?;
         let mut count = 0;
+        let mut table = Table::on_terminal(&context.out, &[Column::new("session"), Column::new("changed")]);
         loop {
             let page = owned.sessions.list(&owned.tenant, &owned.user, self.limit - count, after.as_deref()).await?;
             for session in &page.sessions {
-                match context.out.is_text() {
-                    true => context.out.line(format_args!("{}  {}", time(session.updated_at), session.session_id))?,
-                    false => context.out.json_element(count, session)?,
+                match &mut table {
+                    Some(table) => {
+                        let changed = Timestamp::from_millisecond(session.updated_at).map(|time| ago(time, Timestamp::now()));
+                        table.row([Cell::new(&session.session_id), Cell::new(changed.unwrap_or_default())]);
+                    }
+                    None if context.out.is_text() => {
+                        context.out.line(format_args!("{}  {}", time(session.updated_at), session.session_id))?
+                    }
+                    None => context.out.json_element(count, session)?,
                 }
                 count += 1;
             }
+            table.iter_mut().try_for_each(|table| table.flush(&mut context.out))?;
             after = page.next;
             if count >= self.limit || after.is_none() {
                 break;
@@ -273,7 +283,7 @@ impl Rm {
 /// Formats a number of milliseconds since 1970.
 fn time(milliseconds: i64) -> String {
     match Timestamp::from_millisecond(milliseconds) {
-        Ok(time) => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        Ok(time) => exact(time),
         Err(_) => milliseconds.to_string(),
     }
 }

@@ -8,7 +8,10 @@ use self::copy::Copy;
 use self::export::Export;
 use self::put::Put;
 use crate::agent_state::call::{Interrupt as StopRequest, TurnGate, TurnKey};
-use crate::agent_state::{AGENT_STATE_KEY, AgentStateStore, Json, StateForm, StateKey, StateSlot, StateVersion, StoreStates, list_text};
+use crate::agent_state::{
+    AGENT_STATE_KEY, AgentStateStore, DeleteOptions, DeleteSessionOptions, Expected, Fence, Json, StateForm, StateKey, StateSlot,
+    StateVersion, StoreStates, list_text,
+};
 use crate::cli::args::at_least_one;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
@@ -117,11 +120,13 @@ pub(crate) struct Interrupt {
 
 /// Remove sessions with all their states, or one key of a session
 ///
-/// Nothing is removed if one of the sessions does not exist.
+/// Nothing is removed if one of the sessions does not exist. With `--if-version`, a key that changed meanwhile stays as it is, and the
+/// exit code is 4. It is 4, too, if the turn of `--fence` was lost.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold state rm monday tuesday
-  treehold state rm monday --key notes")]
+  treehold state rm monday --key notes
+  treehold state rm monday --key mood --if-version 2")]
 pub(crate) struct Rm {
     /// Sessions to remove
     #[arg(required = true, value_name = "ID")]
@@ -129,6 +134,15 @@ pub(crate) struct Rm {
     /// Remove only this key of each session
     #[arg(long)]
     key: Option<String>,
+    /// Remove only the list of the key, not its single value
+    #[arg(long, requires = "key")]
+    list: bool,
+    /// Fail unless the key has this version; removes the single value only, or the list with `--list`
+    #[arg(long, value_name = "VERSION", requires = "key", conflicts_with = "force")]
+    if_version: Option<u64>,
+    /// Fail if the turn with this fencing token was lost; takes a single session
+    #[arg(long, value_name = "TOKEN")]
+    fence: Option<u64>,
     /// Ignore sessions that do not exist
     #[arg(short, long)]
     force: bool,
@@ -154,6 +168,16 @@ impl Owned {
 
     fn slot(&self, session: &str) -> Result<StateSlot, Error> {
         StateSlot::new(self.user.as_deref(), session)
+    }
+
+    /// Returns whose turn it is when a session is used.
+    fn turn(&self, slot: &StateSlot) -> Result<TurnKey, Error> {
+        TurnKey::new(&self.tenant, self.states.agent(), slot)
+    }
+
+    /// Returns the fence of the turn with a fencing token.
+    fn fence(&self, slot: &StateSlot, token: Option<u64>) -> Result<Option<Fence>, Error> {
+        token.map(|token| Ok(TurnGate::fence(&self.turn(slot)?, token))).transpose()
     }
 }
 
@@ -309,8 +333,7 @@ impl Interrupt {
         let message = self.message.as_deref().map(Json::of).transpose()?;
         let request = if self.system { StopRequest::system() } else { StopRequest::user() };
         let gate = TurnGate::new(owned.states.all().store().clone());
-        let key = TurnKey::new(&owned.tenant, owned.states.agent(), &slot)?;
-        let hit = gate.interrupt(&key, request.with_message(message)).await?;
+        let hit = gate.interrupt(&owned.turn(&slot)?, request.with_message(message)).await?;
         match context.out.is_text() {
             true if hit => context.out.detail(format_args!("interrupted the call of the {slot}")),
             true => context.out.notice(format_args!("no call of the {slot} runs")),
@@ -323,16 +346,15 @@ impl Interrupt {
 impl Rm {
     async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let owned = Owned::open(context, &self.whose)?;
+        if self.fence.is_some() && self.ids.len() > 1 {
+            let message = "a turn belongs to one session, so `--fence` removes only one; run the command for each session";
+            return Err(Error::invalid_argument(message).into());
+        }
         let slots = self.ids.iter().map(|id| owned.slot(id)).collect::<Result<Vec<_>, Error>>()?;
         let mut present = Vec::new();
         for slot in &slots {
             let exists = match &self.key {
-                Some(key) => owned
-                    .states
-                    .keys(slot)
-                    .await?
-                    .iter()
-                    .any(|known| matches!(known, StateKey::Single(own) | StateKey::List(own) if own == key)),
+                Some(key) => owned.states.keys(slot).await?.iter().any(|known| self.removes(known, key)),
                 None => owned.states.exists(slot).await?,
             };
             match (exists, &self.key) {
@@ -344,9 +366,13 @@ impl Rm {
         }
         let mut removed = Vec::new();
         for slot in present {
+            let fence = owned.fence(slot, self.fence)?;
             match &self.key {
-                Some(key) => owned.states.delete(slot, key).await?,
-                None => owned.states.delete_session(slot).await?,
+                Some(key) => {
+                    let options = DeleteOptions::new().with_form(self.form()).with_expected(expected(self.if_version));
+                    owned.states.delete(slot, key, options.with_fence(fence)).await?;
+                }
+                None => owned.states.delete_session(slot, DeleteSessionOptions::new().with_fence(fence)).await?,
             }
             context.out.detail(format_args!("removed the {slot}"));
             removed.push(slot.session());
@@ -355,5 +381,24 @@ impl Rm {
             context.out.json_list(&removed)?;
         }
         Ok(Outcome::Done)
+    }
+
+    /// Returns the only form to remove.
+    fn form(&self) -> Option<StateForm> {
+        self.list.then_some(StateForm::List)
+    }
+
+    /// Returns whether a known key is one to remove.
+    fn removes(&self, known: &StateKey, key: &str) -> bool {
+        let (StateKey::Single(own) | StateKey::List(own)) = known;
+        own == key && (!self.list || matches!(known, StateKey::List(_)))
+    }
+}
+
+/// Returns what a change with `--if-version` expects.
+fn expected(if_version: Option<u64>) -> Expected {
+    match if_version {
+        None => Expected::Any,
+        Some(version) => StateVersion::new(version).map_or(Expected::Absent, Expected::Version),
     }
 }

@@ -1,8 +1,8 @@
 //! `state put`: saves a state.
 
-use super::{Owned, Whose};
+use super::{Owned, Whose, expected};
 use crate::Error;
-use crate::agent_state::{AGENT_STATE_KEY, AgentStateStore, Expected, Json, SaveOptions, StateVersion};
+use crate::agent_state::{AGENT_STATE_KEY, AgentStateStore, Json, SaveOptions, StateVersion};
 use crate::cli::context::{Context, content};
 use crate::cli::exit::{Failure, Outcome};
 use clap::Args;
@@ -11,7 +11,7 @@ use serde_json::json;
 /// Save a state
 ///
 /// The state is saved as it is given, with its spaces. With `--if-version`, a state that changed meanwhile stays as it is, and the exit
-/// code is 4.
+/// code is 4. It is 4, too, if the turn of `--fence` was lost.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold state put monday < state.json
@@ -32,6 +32,9 @@ pub(crate) struct Put {
     /// Fail unless this version is stored; 0 fails if any is
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,
+    /// Fail if the turn with this fencing token was lost
+    #[arg(long, value_name = "TOKEN")]
+    fence: Option<u64>,
     #[command(flatten)]
     whose: Whose,
 }
@@ -41,11 +44,7 @@ impl Put {
         let owned = Owned::open(context, &self.whose)?;
         let slot = owned.slot(&self.id)?;
         let text = content(self.value).await?;
-        let expected = match self.if_version {
-            None => Expected::Any,
-            Some(version) => StateVersion::new(version).map_or(Expected::Absent, Expected::Version),
-        };
-        let options = SaveOptions::new().with_expected(expected);
+        let options = SaveOptions::new().with_expected(expected(self.if_version)).with_fence(owned.fence(&slot, self.fence)?);
         let version = match self.list {
             true => {
                 let values: Vec<Json> = serde_json::from_slice(&text).map_err(|error| {

@@ -1,7 +1,7 @@
 //! `store export` and `store import`: a whole store as one archive, and back.
 
 use super::{Included, StoreName};
-use crate::cli::context::{Context, unread};
+use crate::cli::context::{Context, check_stdin, unread};
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{counted, stdin_is_terminal, stdout_is_terminal};
 use crate::store::{ExportOptions, ImportOptions, export, import};
@@ -92,7 +92,10 @@ impl Import {
             None if stdin_is_terminal() => {
                 return Err(Error::invalid_argument("no archive is given; name a file, or pipe it in").into());
             }
-            None => spooled(io::stdin().lock())?,
+            None => {
+                check_stdin()?;
+                spooled(io::stdin().lock())?
+            }
         };
         let store = self.store.open_or_create(context).await?;
         let progress = context.progress("importing");

@@ -1,5 +1,6 @@
 //! `store migrate`: moves a store of the former layout to the present one.
 
+use super::named;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::config::OpenStoreOptions;
@@ -13,9 +14,8 @@ use clap::Args;
 /// resume it; no version opens the store until then.
 #[derive(Debug, Args)]
 pub(crate) struct Migrate {
-    /// Store: a name of the configuration, or a URL such as `sqlite:FILE`
-    #[arg(default_value = crate::config::DEFAULT_STORE)]
-    store: String,
+    /// Store: a name of the configuration, or a URL such as `sqlite:FILE` [default: the only one, or `default`]
+    store: Option<String>,
     /// Only print what would be moved
     #[arg(long)]
     dry_run: bool,
@@ -26,9 +26,10 @@ impl Migrate {
         let how = MigrateOptions::new().with_dry_run(self.dry_run);
         let progress = context.progress("migrating");
         let tell = |at: MigrateProgress| progress.share(at.rows, at.rows_total, format_args!("{} of {} rows", at.rows, at.rows_total));
-        let report = match self.store.contains(':') {
-            true => context.registry.migrate_store(&self.store, &OpenStoreOptions::new(), &how, tell).await?,
-            false => context.config()?.migrate_store(&self.store, &how, tell).await?,
+        let store = named(context, self.store.as_deref())?;
+        let report = match store.contains(':') {
+            true => context.registry.migrate_store(&store, &OpenStoreOptions::new(), &how, tell).await?,
+            false => context.config()?.migrate_store(&store, &how, tell).await?,
         };
         drop(progress);
         let out = &mut context.out;
@@ -37,7 +38,7 @@ impl Migrate {
             return Ok(Outcome::Done);
         }
         if report.outcome == MigrateOutcome::UpToDate {
-            out.line(format_args!("`{}` has the current layout; nothing to do", self.store))?;
+            out.line(format_args!("`{}` has the current layout; nothing to do", store))?;
             return Ok(Outcome::Done);
         }
         for (name, rows) in report.rows.iter().filter(|(_, rows)| **rows > 0) {

@@ -82,9 +82,9 @@ pub(crate) struct Rm {
 
 #[derive(Debug, Args)]
 struct StoreName {
-    /// Name of the store in the configuration, or a URL such as `sqlite:FILE`
-    #[arg(long = "store", value_name = "NAME", default_value = crate::config::DEFAULT_STORE)]
-    name: String,
+    /// Name of the store in the configuration, or a URL such as `sqlite:FILE` [default: the only one, or `default`]
+    #[arg(long = "store", value_name = "NAME")]
+    name: Option<String>,
 }
 
 /// What `copy`, `export` and `import` include only on request.
@@ -106,14 +106,24 @@ impl Included {
 }
 
 impl StoreName {
+    /// Returns the name or URL.
+    fn name(&self, context: &Context) -> Result<String, Error> {
+        named(context, self.name.as_deref())
+    }
+
     async fn open(&self, context: &Context) -> Result<Arc<dyn Rows>, Error> {
-        open_any(context, &self.name, false).await
+        open_any(context, &self.name(context)?, false).await
     }
 
     /// Opens the store to fill it, creating the file or directory of a URL.
     async fn open_or_create(&self, context: &Context) -> Result<Arc<dyn Rows>, Error> {
-        open_any(context, &self.name, true).await
+        open_any(context, &self.name(context)?, true).await
     }
+}
+
+/// Returns a name or URL, or the name of the store that is meant where none is given.
+fn named(context: &Context, name: Option<&str>) -> Result<String, Error> {
+    name.map_or_else(|| Ok(context.config()?.default_store().to_owned()), |name| Ok(name.to_owned()))
 }
 
 /// Opens a store by its name in the configuration or by URL. `create` creates the file or directory of a URL.

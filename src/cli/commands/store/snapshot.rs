@@ -27,7 +27,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let name = &self.store.name;
+        let name = &self.store.name(context)?;
         let file = match name.contains(':') {
             true => context.registry.sqlite_file(name, &OpenStoreOptions::new())?,
             false => context.config()?.sqlite_file(name)?,

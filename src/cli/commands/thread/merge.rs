@@ -27,7 +27,7 @@ pub(crate) struct Merge {
     /// Thread to merge into [default: the current one]
     #[arg(long, value_name = "THREAD")]
     into: Option<String>,
-    /// Checkpoint of SOURCE: id, prefix of an id, label, `latest` or `~N`
+    /// Checkpoint of SOURCE: id or start of an id, label, `latest` or `~N`
     #[arg(long, value_name = "CHECKPOINT", default_value = "latest")]
     at: String,
     /// Checkpoint to use as the common base if the actual one was pruned

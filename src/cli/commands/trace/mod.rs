@@ -15,6 +15,8 @@ use self::tail::Tail;
 use crate::cli::args::at_least_one;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
+use crate::cli::output::Style;
+use crate::cli::table::{Cell, Column, Table};
 use crate::cli::terminal::one_line;
 use crate::traces::{NewTrace, OrganizationTraces, StoredTraces, Trace as TraceInfo, TraceAddress, TraceStatus, TraceStore, TracesQuery};
 use crate::{Error, ErrorKind};
@@ -139,25 +141,36 @@ impl Trace {
     }
 }
 
+const COLUMNS: [Column; 4] =
+    [Column::new("trace"), Column::new("status"), Column::new("messages").right().optional(1), Column::new("task").cut().optional(2)];
+
 impl Ls {
     async fn run(self, context: &mut Context, reached: &Reached) -> Result<Outcome, Failure> {
         let mut query = TracesQuery::default();
         (query.status, query.cursor) = (self.status, self.after);
         let mut count = 0;
+        let mut table = Table::on_terminal(&context.out, &COLUMNS);
         loop {
             query.limit = (self.limit - count).min(100);
             let page = reached.traces.list_traces(&query).await?;
             for trace in &page.traces {
-                match context.out.is_text() {
-                    true => {
+                match &mut table {
+                    Some(table) => table.row([
+                        Cell::new(&trace.trace_id),
+                        Cell::new(trace.status),
+                        Cell::new(trace.total_messages),
+                        Cell::styled(Style::Faint, trace.task.as_deref().unwrap_or_default()),
+                    ]),
+                    None if context.out.is_text() => {
                         let task = one_line(trace.task.as_deref().unwrap_or_default()).into_owned();
                         let line = format!("{:<9}  {:>5}  {}  {task}", trace.status, trace.total_messages, trace.trace_id);
                         context.out.line(line.trim_end())?;
                     }
-                    false => context.out.json_element(count, trace)?,
+                    None => context.out.json_element(count, trace)?,
                 }
                 count += 1;
             }
+            table.iter_mut().try_for_each(|table| table.flush(&mut context.out))?;
             query.cursor = page.next;
             if count >= self.limit || query.cursor.is_none() {
                 break;

@@ -20,13 +20,13 @@ use self::link::{Link, unexpected};
 use super::VALUE_BYTES_MAX;
 use super::list_hash::list_hash;
 use super::shared::{
-    KEYS_MAX, Smallest, UNCOUNTED, check_bytes, check_key, check_list_options, check_options, check_slot, check_user, is_blank, mixed_up,
+    KEYS_MAX, Smallest, UNCOUNTED, check_bytes, check_fence, check_key, check_list_expected, check_slot, check_user, is_blank, mixed_up,
     name_of, parse_stored, uncounted, user_of, user_page,
 };
 use super::text::compact;
 use crate::contract::{
-    AgentStateStore, Expected, SaveOptions, SessionIdPage, StateCapabilities, StateConflict, StateKey, StateVersion, UserPage,
-    VersionedState,
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, Expected, SaveOptions, SessionIdPage, StateCapabilities, StateConflict,
+    StateForm, StateKey, StateVersion, UserPage, VersionedState,
 };
 use crate::slot::StateSlot;
 use ::redis::{Cmd, Value, cmd};
@@ -49,9 +49,10 @@ const LIST: &str = ":list";
 const HASH: &str = ":_hash";
 const VERSION: &str = ":ver";
 
-const SAVE: &str = include_str!("save.lua");
+/// A script that compares versions starts with the function that does so.
+const SAVE: &str = concat!(include_str!("expect.lua"), include_str!("save.lua"));
 const SAVE_LIST: &str = include_str!("list.lua");
-const DELETE: &str = include_str!("delete.lua");
+const DELETE: &str = concat!(include_str!("expect.lua"), include_str!("delete.lua"));
 const DELETE_SESSION: &str = include_str!("delete_session.lua");
 const GET: &str = "return {redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])}";
 const GET_VERSION: &str = "return {redis.call('EXISTS', KEYS[1]), redis.call('GET', KEYS[2])}";
@@ -254,33 +255,23 @@ impl AgentStateStore for RedisStates {
     }
 
     async fn save(&self, slot: &StateSlot, key: &str, value: &Json, options: SaveOptions) -> Result<Option<StateVersion>> {
-        check_options(&options)?;
+        check_fence(options.fence.as_ref())?;
         let names = self.names(slot, key)?;
         let text = compact(value);
         check_bytes(text.len(), self.value_bytes_max)?;
-        let expected = match options.expected {
-            Expected::Any => "any".to_owned(),
-            Expected::Absent => "absent".to_owned(),
-            Expected::Version(version) if version.number() == UNCOUNTED => "uncounted".to_owned(),
-            Expected::Version(version) => version.to_string(),
-        };
+        let expected = expectation(options.expected);
         let command =
             script(SAVE, &[&names.value, &names.version, &names.keys], &[text.as_bytes(), expected.as_bytes(), names.member.as_bytes()]);
         let answer: Vec<i64> = ::redis::from_redis_value(self.link.write(&command).await?).map_err(|_| unexpected())?;
         match answer[..] {
             [1, version] => Ok(u64::try_from(version).ok().and_then(StateVersion::new)),
-            [0, current] => {
-                let current = if current < 0 { Some(uncounted()) } else { StateVersion::new(current.unsigned_abs()) };
-                Err(StateConflict::new(slot, key, options.expected, current).into_error())
-            }
-            [-1] => Err(damaged_version(slot, key)),
-            [-2] => Err(Error::new(ErrorKind::Corrupt, format!("the stored `{key}` of the {slot} is data of another kind; delete it"))),
-            _ => Err(unexpected()),
+            _ => Err(refused(slot, key, options.expected, &answer)),
         }
     }
 
     async fn save_list(&self, slot: &StateSlot, key: &str, values: &[Json], options: SaveOptions) -> Result<Option<StateVersion>> {
-        check_list_options(&options)?;
+        check_fence(options.fence.as_ref())?;
+        check_list_expected(options.expected)?;
         let names = self.names(slot, key)?;
         let items: Vec<String> = values.iter().map(compact).collect();
         check_bytes(items.iter().map(String::len).sum(), self.value_bytes_max)?;
@@ -315,6 +306,10 @@ impl AgentStateStore for RedisStates {
         exists.then(|| stored_version(slot, key, version)).transpose()
     }
 
+    async fn list_version(&self, slot: &StateSlot, key: &str) -> Result<Option<StateVersion>> {
+        self.names(slot, key).map(|_| None)
+    }
+
     async fn exists(&self, slot: &StateSlot) -> Result<bool> {
         let answer = self.link.read(cmd("EXISTS").arg(format!("{}{KEYS}", self.slot(slot)?))).await?;
         ::redis::from_redis_value(answer).map_err(|_| unexpected())
@@ -346,7 +341,8 @@ impl AgentStateStore for RedisStates {
         Ok(keys)
     }
 
-    async fn delete_session(&self, slot: &StateSlot) -> Result<()> {
+    async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()> {
+        check_fence(options.fence.as_ref())?;
         let slot = self.slot(slot)?;
         let mut attempts = Attempts::new();
         loop {
@@ -370,11 +366,23 @@ impl AgentStateStore for RedisStates {
         }
     }
 
-    async fn delete(&self, slot: &StateSlot, key: &str) -> Result<()> {
+    async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()> {
+        check_fence(options.fence.as_ref())?;
+        let forms = match options.only_form() {
+            None => "both",
+            Some(StateForm::Single) => "single",
+            Some(StateForm::List) => {
+                check_list_expected(options.expected)?;
+                "list"
+            }
+        };
         let names = self.names(slot, key)?;
         let keys = [&names.value, &names.version, &names.list, &names.hash, &names.keys];
-        self.link.write(&script(DELETE, &keys, &[names.member.as_bytes(), names.list_member.as_bytes()])).await?;
-        Ok(())
+        let expected = expectation(options.expected);
+        let arguments = [forms, &expected, &names.member, &names.list_member].map(str::as_bytes);
+        let answer: Vec<i64> =
+            ::redis::from_redis_value(self.link.write(&script(DELETE, &keys, &arguments)).await?).map_err(|_| unexpected())?;
+        if answer == [1] { Ok(()) } else { Err(refused(slot, key, options.expected, &answer)) }
     }
 
     async fn session_ids(&self, user: Option<&str>, after: Option<&str>, limit: usize) -> Result<SessionIdPage> {
@@ -434,6 +442,29 @@ fn script<K: ::redis::ToRedisArgs>(text: &str, keys: &[K], arguments: &[&[u8]]) 
         command.arg(argument);
     }
     command
+}
+
+/// Returns the text of an expectation in scripts.
+fn expectation(expected: Expected) -> String {
+    match expected {
+        Expected::Any => "any".to_owned(),
+        Expected::Absent => "absent".to_owned(),
+        Expected::Version(version) if version.number() == UNCOUNTED => "uncounted".to_owned(),
+        Expected::Version(version) => version.to_string(),
+    }
+}
+
+/// Makes the error for the answer of a script that changed nothing.
+fn refused(slot: &StateSlot, key: &str, expected: Expected, answer: &[i64]) -> Error {
+    match *answer {
+        [0, current] => {
+            let current = if current < 0 { Some(uncounted()) } else { StateVersion::new(current.unsigned_abs()) };
+            StateConflict::new(slot, key, expected, current).into_error()
+        }
+        [-1] => damaged_version(slot, key),
+        [-2] => Error::new(ErrorKind::Corrupt, format!("the stored `{key}` of the {slot} is data of another kind; delete it")),
+        _ => unexpected(),
+    }
 }
 
 /// Reads a version. A value may be without one.

@@ -5,10 +5,12 @@ use crate::session::call::{CallNotes, CallOutcome, Called, run};
 use crate::session::{Done, Session, Target};
 use crate::tools::{RecordedArguments, ToolCall, ToolOutput};
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use std::sync::Arc;
 use treehold_core::error::Result;
 use treehold_core::scope::Scope;
 use treehold_tree::backend::Backend;
+use treehold_tree::checkpoint::CheckpointId;
 
 impl Threads {
     /// Runs a tool call on a thread, and saves the thread.
@@ -45,7 +47,8 @@ impl Threads {
         target: Option<&Target>,
         work: impl Fn(Arc<dyn Backend>) -> BoxFuture<'w, (T, CallOutcome)>,
     ) -> Result<Done<T>> {
-        let called = Called { tool: tool.to_owned(), arguments, read_only: target.is_none(), notes: CallNotes::new() };
+        let id = CheckpointId::new(Timestamp::now(), None);
+        let called = Called { id, tool: tool.to_owned(), arguments, read_only: target.is_none(), notes: CallNotes::new() };
         self.record(scope, target.unwrap_or(&Target::Thread), called, work).await
     }
 

@@ -18,9 +18,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use treehold_agent::audit::{AuditRow, OUTCOME_OK};
-use treehold_agent_state::call::{Interrupt, TurnAnswer, TurnGate, TurnKey, TurnRefusal, TurnRequest};
+use treehold_agent_state::call::{Interrupt, Turn};
 use treehold_agent_state::undo::{self, UndoOutcome};
-use treehold_agent_state::{AGENT_STATE_KEY, AgentStateStore, Fence, Json, OperatorCompaction, compact_session, conversation_messages};
+use treehold_agent_state::{AGENT_STATE_KEY, AgentStateStore, Json, OperatorCompaction, compact_session, conversation_messages};
 use treehold_core::checkpoint_id::CheckpointId;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::{Scope, check_id};
@@ -189,8 +189,8 @@ pub(super) async fn compact(mut asked: Asked) -> Answer {
     let how = OperatorCompaction::new()
         .with_keep_messages(request.keep_last_messages)
         .with_replace_summary(request.replace_summary.unwrap_or_default());
-    let counts = compact_session(&at.states, &at.slot, &*compactor, &how, Some(&turn.fence)).await;
-    asked.end(turn).await;
+    let counts = compact_session(&at.states, &at.slot, &*compactor, &how, Some(&turn.fence())).await;
+    end(turn).await;
     let counts = counts?;
     let numbers = json!({"messages_before": counts.messages_before, "messages_after": counts.messages_after});
     asked.record(&at, "session.compact", &operator, begun, OUTCOME_OK, numbers).await?;
@@ -228,13 +228,6 @@ pub(super) async fn redo(asked: Asked) -> Answer {
     asked.step(Step::Redo).await
 }
 
-/// A turn that a request of an operator has. If the request is cut off, its lease ends by itself.
-struct OperatorTurn {
-    key: TurnKey,
-    token: String,
-    fence: Fence,
-}
-
 /// A step between the states that are kept.
 #[derive(Clone, Copy)]
 enum Step {
@@ -258,6 +251,13 @@ fn running(at: &At) -> Response {
     let mut response = Failed::with_status(error, StatusCode::CONFLICT).into_response();
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     response
+}
+
+/// Ends the turn of an operator. If that fails, its lease ends by itself.
+async fn end(turn: Turn) {
+    if let Err(error) = turn.release().await {
+        tracing::warn!(%error, "the turn of an operator lasts until its lease ends");
+    }
 }
 
 /// Logs a request of an operator.
@@ -285,22 +285,9 @@ impl Asked {
         Ok((at, operator(self)?))
     }
 
-    /// Takes the turn of a session, unless a call of it runs.
-    async fn turn(&self, at: &At) -> Result<Option<OperatorTurn>> {
-        let key = at.turn()?;
-        match self.api.turns.request(&key, TurnRequest::new("an operator").with_try(true)).await {
-            Ok(TurnAnswer::Granted(grant)) => Ok(Some(OperatorTurn { fence: TurnGate::fence(&key, grant.fence), token: grant.token, key })),
-            Ok(TurnAnswer::Waiting { .. }) => Ok(None),
-            Err(error) if TurnRefusal::of(&error) == Some(TurnRefusal::Busy) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Ends the turn of an operator. If that fails, its lease ends by itself.
-    async fn end(&self, turn: OperatorTurn) {
-        if let Err(error) = self.api.turns.end(&turn.key, &turn.token).await {
-            tracing::warn!(%error, "the turn of an operator lasts until its lease ends");
-        }
+    /// Takes the turn of a session, unless a call of it runs. The turn is renewed for as long as the request takes, and ends with it.
+    async fn turn(&self, at: &At) -> Result<Option<Turn>> {
+        self.api.turns.try_acquire(&at.turn()?).await
     }
 
     /// Takes a step between the states that are kept, as a turn of the session: the call of another turn would replace the state at its
@@ -309,11 +296,12 @@ impl Asked {
         let (at, operator) = self.administered(Access::Admin)?;
         let begun = Timestamp::now();
         let Some(turn) = self.turn(&at).await? else { return Ok(running(&at)) };
+        let fence = turn.fence();
         let (command, taken) = match step {
-            Step::Undo => ("session.undo", undo::undo(&at.states, &at.slot, Some(&turn.fence)).await),
-            Step::Redo => ("session.redo", undo::redo(&at.states, &at.slot, Some(&turn.fence)).await),
+            Step::Undo => ("session.undo", undo::undo(&at.states, &at.slot, Some(&fence)).await),
+            Step::Redo => ("session.redo", undo::redo(&at.states, &at.slot, Some(&fence)).await),
         };
-        self.end(turn).await;
+        end(turn).await;
         let UndoOutcome { restored, undo_depth, redo_depth, .. } = taken?;
         let outcome = if restored { OUTCOME_OK } else { "noop" };
         let depths = json!({"undo_depth": undo_depth, "redo_depth": redo_depth});

@@ -9,7 +9,9 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use treehold_agent_state::{AGENT_STATE_KEY, AgentStateStore, StateForm, StateKey, conversation_markdown, export_session};
+use treehold_agent_state::{
+    AGENT_STATE_KEY, AgentStateStore, DeleteSessionOptions, StateForm, StateKey, conversation_markdown, export_session,
+};
 use treehold_core::error::{Error, ErrorKind};
 use treehold_core::work;
 
@@ -115,11 +117,22 @@ pub(super) async fn keys(asked: Asked) -> Answer {
     json(StatusCode::OK, StateKeysReply { keys }).await
 }
 
+/// On whose behalf a session is removed.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RemoveSessionQuery {
+    /// The agent. Default `default`.
+    agent: Option<String>,
+    /// The fencing token of the turn that removes: its `fence`. The removal is refused if the turn was lost.
+    fence: Option<u64>,
+}
+
 /// Removes a session.
 pub(super) async fn delete(asked: Asked) -> Answer {
-    let query: AgentQuery = asked.query()?;
+    let query: RemoveSessionQuery = asked.query()?;
     let at = asked.state(query.agent.as_deref(), Access::Write)?;
-    at.states.delete_session(&at.slot).await?;
+    let options = DeleteSessionOptions::new().with_fence(at.fence(query.fence)?);
+    at.states.delete_session(&at.slot, options).await?;
     Ok(nothing(StatusCode::NO_CONTENT))
 }
 

@@ -18,7 +18,7 @@ pub(in crate::api) fn routes() -> Vec<Route> {
         route(M::GET, "/v1/state/{user}/{session}", "listStateKeys", "Lists the keys of a session", listing::keys)
             .query::<super::AgentQuery>().gives::<listing::StateKeysReply>().large(),
         route(M::DELETE, "/v1/state/{user}/{session}", "deleteStateSession", "Removes a session with all its states", listing::delete)
-            .query::<super::AgentQuery>().with_status(204).changes(Access::Write),
+            .query::<listing::RemoveSessionQuery>().with_status(204).changes(Access::Write),
         route(M::GET, "/v1/state/{user}/{session}:export", "exportState", "Returns all states of a session, or its conversation as Markdown",
             listing::export).query::<super::AgentQuery>().gives::<SessionExport>().large(),
         route(M::POST, "/v1/state/{user}/{session}:interrupt", "interruptState", "Interrupts the call of a session that runs now", turns::interrupt)
@@ -32,7 +32,7 @@ pub(in crate::api) fn routes() -> Vec<Route> {
             .query::<values::SaveQuery>().takes::<Json>().uploads().gives::<values::SavedState>().changes(Access::Write)
             .if_match().if_none_match(),
         route(M::DELETE, "/v1/state/{user}/{session}/{key}", "deleteState", "Removes a state", values::delete)
-            .query::<values::ValueQuery>().with_status(204).changes(Access::Write),
+            .query::<values::RemoveQuery>().with_status(204).changes(Access::Write).if_match(),
         route(M::POST, "/v1/turns:acquire", "acquireTurn", "Waits for the turn of a session", turns::acquire)
             .takes::<turns::AcquireRequest>().gives::<turns::AcquireReply>().changes(Access::Write),
         route(M::POST, "/v1/turns:renew", "renewTurn", "Renews a turn, and returns its interrupt", turns::renew)

@@ -11,7 +11,9 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use treehold_agent_state::call::TurnGate;
-use treehold_agent_state::{AgentStateStore, Expected, Json, SaveOptions, StateConflict, StateForm, StateVersion, list_text};
+use treehold_agent_state::{
+    AgentStateStore, DeleteOptions, Expected, Fence, Json, SaveOptions, StateConflict, StateForm, StateVersion, list_text,
+};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::retry::Attempts;
 use treehold_core::work;
@@ -35,6 +37,18 @@ pub(super) struct SaveQuery {
     /// The form of the value. Default `single`.
     form: StateForm,
     /// The fencing token of the turn that saves: its `fence`. The save is refused if the turn was lost.
+    fence: Option<u64>,
+}
+
+/// What to remove of a key, and on whose behalf.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RemoveQuery {
+    /// The agent. Default `default`.
+    agent: Option<String>,
+    /// The form of the value. Default both, or `single` with a condition.
+    form: Option<StateForm>,
+    /// The fencing token of the turn that removes: its `fence`. The removal is refused if the turn was lost.
     fence: Option<u64>,
 }
 
@@ -86,13 +100,12 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
     let at = asked.state(query.agent.as_deref(), Access::Write)?;
     let key = asked.param("key").to_owned();
     let wanted = Wanted::of(&asked.head.headers)?;
-    let fence = query.fence.map(|token| Ok::<_, Error>(TurnGate::fence(&at.turn()?, token))).transpose()?;
-    let body = match query.form {
-        StateForm::Single => Saved::Single(asked.json_value().await?),
-        StateForm::List => Saved::List(asked.json_value().await?),
+    let fence = at.fence(query.fence)?;
+    let change = match query.form {
+        StateForm::Single => Change::Save(asked.json_value().await?),
+        StateForm::List => Change::SaveList(asked.json_value().await?),
     };
-    let saved = save(&at, &key, &body, &wanted, &SaveOptions::new().with_fence(fence)).await;
-    let version = match saved {
+    let version = match change.apply(&at, &key, &wanted, fence.as_ref()).await {
         Ok(version) => version,
         Err(error) if error.kind() == ErrorKind::Conflict => return Ok(refused(error)),
         Err(error) => return Err(error.into()),
@@ -106,24 +119,15 @@ pub(super) async fn put(mut asked: Asked) -> Answer {
 
 /// Removes a value.
 pub(super) async fn delete(asked: Asked) -> Answer {
-    let query: ValueQuery = asked.query()?;
+    let query: RemoveQuery = asked.query()?;
     let at = asked.state(query.agent.as_deref(), Access::Write)?;
-    at.states.delete(&at.slot, asked.param("key")).await?;
-    Ok(nothing(StatusCode::NO_CONTENT))
-}
-
-/// What to save.
-enum Saved {
-    Single(Json),
-    List(Vec<Json>),
-}
-
-impl Saved {
-    fn form(&self) -> StateForm {
-        match self {
-            Self::Single(_) => StateForm::Single,
-            Self::List(_) => StateForm::List,
-        }
+    let key = asked.param("key");
+    let wanted = Wanted::of(&asked.head.headers)?;
+    let fence = at.fence(query.fence)?;
+    match Change::Delete(query.form).apply(&at, key, &wanted, fence.as_ref()).await {
+        Ok(_) => Ok(nothing(StatusCode::NO_CONTENT)),
+        Err(error) if error.kind() == ErrorKind::Conflict => Ok(refused(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -134,6 +138,11 @@ impl At {
             StateForm::Single => self.states.version(&self.slot, key).await,
             StateForm::List => self.states.list_version(&self.slot, key).await,
         }
+    }
+
+    /// Returns the fence of the turn with a fencing token.
+    pub(super) fn fence(&self, token: Option<u64>) -> Result<Option<Fence>> {
+        token.map(|token| Ok(TurnGate::fence(&self.turn()?, token))).transpose()
     }
 }
 
@@ -152,7 +161,7 @@ async fn list(at: &At, key: &str) -> Answer {
     }
 }
 
-/// The condition of a save.
+/// The condition of a save or removal.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     /// One that the store decides.
@@ -178,44 +187,68 @@ impl Wanted {
     }
 }
 
-/// Saves a value under a condition. If the condition admits several versions, the save expects the present one, and starts again if that
-/// changes meanwhile.
-async fn save(at: &At, key: &str, body: &Saved, wanted: &Wanted, options: &SaveOptions) -> Result<Option<StateVersion>> {
-    let once = async |expected: Expected| {
-        let options = options.clone().with_expected(expected);
-        match body {
-            Saved::Single(value) => at.states.save(&at.slot, key, value, options).await,
-            Saved::List(values) => at.states.save_list(&at.slot, key, values, options).await,
+/// A change of a key.
+enum Change {
+    Save(Json),
+    SaveList(Vec<Json>),
+    /// Of one form, or of both.
+    Delete(Option<StateForm>),
+}
+
+impl Change {
+    /// Returns the form that a condition is about.
+    fn form(&self) -> StateForm {
+        match self {
+            Self::Save(_) => StateForm::Single,
+            Self::SaveList(_) => StateForm::List,
+            Self::Delete(form) => form.unwrap_or_default(),
         }
-    };
-    if let Wanted::Expected(expected) = wanted {
-        return once(*expected).await;
     }
-    let mut attempts = Attempts::new();
-    loop {
-        let current = at.version(body.form(), key).await?;
-        let admitted = match (wanted, current) {
-            (Wanted::Present, current) => current,
-            (Wanted::OneOf(versions), Some(current)) => Some(current).filter(|current| versions.contains(current)),
-            _ => None,
-        };
-        let Some(version) = admitted else {
-            let message = "the state has none of the versions of `If-Match`; load it again";
-            return Err(Error::new(ErrorKind::Conflict, message).without_effect().with_source(StateConflict::new(
-                &at.slot,
-                key,
-                Expected::Any,
-                current,
-            )));
-        };
-        match once(Expected::Version(version)).await {
-            Err(error) if StateConflict::of(&error).is_some() => attempts.lost().await?,
-            saved => return saved,
+
+    /// Makes the change under a condition. If the condition admits several versions, the change expects the present one, and starts again
+    /// if that changes meanwhile.
+    async fn apply(&self, at: &At, key: &str, wanted: &Wanted, fence: Option<&Fence>) -> Result<Option<StateVersion>> {
+        if let Wanted::Expected(expected) = wanted {
+            return self.once(at, key, *expected, fence).await;
+        }
+        let mut attempts = Attempts::new();
+        loop {
+            let current = at.version(self.form(), key).await?;
+            let admitted = match (wanted, current) {
+                (Wanted::Present, current) => current,
+                (Wanted::OneOf(versions), Some(current)) => Some(current).filter(|current| versions.contains(current)),
+                _ => None,
+            };
+            let Some(version) = admitted else {
+                let message = "the state has none of the versions of `If-Match`; load it again";
+                return Err(Error::new(ErrorKind::Conflict, message).without_effect().with_source(StateConflict::new(
+                    &at.slot,
+                    key,
+                    Expected::Any,
+                    current,
+                )));
+            };
+            match self.once(at, key, Expected::Version(version), fence).await {
+                Err(error) if StateConflict::of(&error).is_some() => attempts.lost().await?,
+                changed => return changed,
+            }
+        }
+    }
+
+    async fn once(&self, at: &At, key: &str, expected: Expected, fence: Option<&Fence>) -> Result<Option<StateVersion>> {
+        let options = SaveOptions::new().with_expected(expected).with_fence(fence.cloned());
+        match self {
+            Self::Save(value) => at.states.save(&at.slot, key, value, options).await,
+            Self::SaveList(values) => at.states.save_list(&at.slot, key, values, options).await,
+            Self::Delete(form) => {
+                let options = DeleteOptions::new().with_form(*form).with_expected(expected).with_fence(fence.cloned());
+                at.states.delete(&at.slot, key, options).await.map(|()| None)
+            }
         }
     }
 }
 
-/// Responds that a condition did not hold: 412 with the present version as tag, or 409 if the turn of the save was lost.
+/// Responds that a condition did not hold: 412 with the present version as tag, or 409 if the turn was lost.
 fn refused(error: Error) -> Response {
     let Some(conflict) = StateConflict::of(&error) else { return Failed::from(error).into_response() };
     let current = conflict.current;

@@ -2,7 +2,7 @@
 
 use super::super::exchange::{Answer, Asked, json};
 use super::super::sessions::keys;
-use super::page;
+use super::{Fields, page};
 use crate::problem::Failed;
 use crate::rights::Access;
 use axum::http::StatusCode;
@@ -13,7 +13,9 @@ use std::error::Error as _;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::Json;
 use treehold_core::wire::RequestFault;
-use treehold_traces::{AddOptions, KeyReused, Message, MessageRef, MessageUpdate, MessagesQuery, NewMessage, PAGE_MAX, PathQuery};
+use treehold_traces::{
+    AddOptions, KeyReused, Message, MessageRef, MessageUpdate, MessagesQuery, NewMessage, PAGE_MAX, PathQuery, TraceUpdate,
+};
 
 /// How many messages a page has by default, whatever path they are on.
 const MESSAGES: usize = 100;
@@ -96,6 +98,10 @@ pub(super) struct NewMessages {
     /// The head that the trace must have.
     #[serde(default)]
     expected_head: Option<u64>,
+    /// A change of the trace in the same commit, without `head_sequence`.
+    #[serde(default)]
+    #[schemars(with = "Option<TraceUpdate>")]
+    update: Option<Fields<TraceUpdate>>,
 }
 
 impl<'de> Deserialize<'de> for AppendRequest {
@@ -137,8 +143,8 @@ pub(super) async fn append(mut asked: Asked) -> Answer {
     options.idempotency_key = keys::of(&asked);
     let messages = match asked.json().await? {
         AppendRequest::One(message) => vec![message],
-        AppendRequest::Several(NewMessages { messages, expected_head }) => {
-            options.expected_head = expected_head;
+        AppendRequest::Several(NewMessages { messages, expected_head, update }) => {
+            (options.expected_head, options.update) = (expected_head, update.map(|Fields(update)| update));
             messages
         }
     };

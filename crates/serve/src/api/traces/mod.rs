@@ -94,7 +94,8 @@ impl Asked {
     }
 }
 
-/// A value that is written as a JSON object. Without it, a list would also do, of its fields in order.
+/// A value that is written as a JSON object. A plain value would also be read from a list of its fields in order.
+#[derive(Debug)]
 struct Fields<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fields<T> {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::Json;
-use treehold_traces::{NewMessage, RunHandle, RunRequest, RunResult, TraceAddress, TraceRuns, TraceStatus};
+use treehold_traces::{NewMessage, REFLECTION, RunHandle, RunRequest, RunResult, TraceAddress, TraceRuns, TraceStatus};
 
 /// The longest time that a request waits for the end of a run.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -29,7 +29,25 @@ pub(super) struct StartRun {
     /// The sequence after which the run continues. Default the head.
     #[serde(alias = "insert_after")]
     after_sequence: Option<u64>,
-    /// The configuration of the runner, which the trace keeps.
+    /// The configuration of the runner, which the trace keeps unless the run is on a side branch.
+    config: Option<Json>,
+    /// The kind of side branch to work on, such as `evaluation`. The head and the status of the trace stay as they are.
+    branch_type: Option<String>,
+    /// How long to wait for the end of the run, from 0 to 30,000 milliseconds. Default 0.
+    wait_ms: u64,
+}
+
+/// A reflection to start: a run on a side branch `reflection`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct StartReflection {
+    /// What to reflect on: the last message of a user on the branch.
+    focus: Option<String>,
+    /// The messages to append to the branch before.
+    messages: Vec<NewMessage>,
+    /// The sequence after which the branch begins. Default the head.
+    after_sequence: Option<u64>,
+    /// The configuration of the runner.
     config: Option<Json>,
     /// How long to wait for the end of the run, from 0 to 30,000 milliseconds. Default 0.
     wait_ms: u64,
@@ -52,7 +70,24 @@ pub(super) struct RunReply {
 
 pub(super) async fn run(mut asked: Asked) -> Answer {
     let at = asked.trace(Access::Write)?;
-    let StartRun { messages, after_sequence, config, wait_ms } = asked.fields().await?;
+    let StartRun { messages, after_sequence, config, branch_type, wait_ms } = asked.fields().await?;
+    let mut request = RunRequest::default();
+    (request.messages, request.after_sequence, request.config, request.branch_type) = (messages, after_sequence, config, branch_type);
+    started(asked, at, request, wait_ms).await
+}
+
+pub(super) async fn reflect(mut asked: Asked) -> Answer {
+    let at = asked.trace(Access::Write)?;
+    let StartReflection { focus, mut messages, after_sequence, config, wait_ms } = asked.fields().await?;
+    messages.extend(focus.map(|focus| NewMessage::text("user", &focus)));
+    let mut request = RunRequest::default();
+    (request.messages, request.after_sequence, request.config) = (messages, after_sequence, config);
+    request.branch_type = Some(REFLECTION.to_owned());
+    started(asked, at, request, wait_ms).await
+}
+
+/// Starts a run, and waits for its end if that is asked for.
+async fn started(asked: Asked, at: At, request: RunRequest, wait_ms: u64) -> Answer {
     let wait = Duration::from_millis(wait_ms);
     if wait > WAIT_MAX {
         let message = format!("`wait_ms` is {wait_ms}, and a request waits for at most {} ms", WAIT_MAX.as_millis());
@@ -60,8 +95,6 @@ pub(super) async fn run(mut asked: Asked) -> Answer {
     }
     let runs = asked.runs(&at).await?;
     let slot = if wait.is_zero() { None } else { Some(StreamSlot::take(&asked)?) };
-    let mut request = RunRequest::default();
-    (request.messages, request.after_sequence, request.config) = (messages, after_sequence, config);
     let run = match runs.start(&at.trace, request).await {
         Ok(run) => run,
         Err(error) if error.kind() == ErrorKind::Conflict => {

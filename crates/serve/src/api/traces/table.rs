@@ -70,6 +70,8 @@ pub(in crate::api) fn routes() -> Vec<Route> {
             .query::<watch::WatchQuery>().gives_events::<TraceEvent>(),
         route(M::POST, "/v1/traces/{trace}/run", "runTrace", "Continues a trace with the runner of this server", runs::run)
             .takes::<runs::StartRun>().gives::<runs::RunReply>().with_status(202).changes(Access::Write),
+        route(M::POST, "/v1/traces/{trace}/reflect", "reflectTrace", "Runs the runner of this server on a side branch, on which the agent reflects on its trace", runs::reflect)
+            .takes::<runs::StartReflection>().gives::<runs::RunReply>().with_status(202).changes(Access::Write),
         route(M::POST, "/v1/traces/{trace}/stop", "stopTrace", "Stops the run of a trace", runs::stop)
             .gives::<runs::StopReply>().changes(Access::Write),
     ]

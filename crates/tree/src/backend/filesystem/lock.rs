@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::lock_wait::LockWait;
 use treehold_core::path::VfsPath;
 
 /// How long a change waits for the lock before it fails.
@@ -68,7 +69,7 @@ impl Lock {
 }
 
 fn flock_until(handle: OwnedFd, until: Instant, path: &VfsPath, cancel: &Cancel) -> Result<Option<Flock>> {
-    let mut pause = PAUSE.0;
+    let (mut pause, mut wait) = (PAUSE.0, LockWait::begin());
     loop {
         match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(Flock(handle))),
@@ -78,6 +79,8 @@ fn flock_until(handle: OwnedFd, until: Instant, path: &VfsPath, cancel: &Cancel)
                 if Instant::now() >= until {
                     return Err(busy(path));
                 }
+                // The name only: the rest of the path starts at the mount, which the reader of the report does not know.
+                wait.still(format_args!("the directory of `{}`", path.name()));
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE.1);
             }

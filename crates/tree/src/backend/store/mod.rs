@@ -9,6 +9,7 @@
 //! commit. Missing rows cost one more read: to find the parents of a new file, or the reason of a failure.
 
 mod found;
+mod history;
 mod lent;
 mod part;
 mod recall;
@@ -18,10 +19,12 @@ mod turns;
 mod verify;
 mod walk;
 
+pub use self::history::{HistoryPolicy, RecordedCall, StorePast};
 pub use self::verify::Verification;
 pub use crate::index::{IndexKind, IndexProgress, IndexState};
 
 use self::found::Found;
+use self::history::StoreHistory;
 use self::transaction::{INDEX_CONDITIONS, StoreTransaction};
 use super::Backend;
 use super::flat::{self, Done, beneath_a_file};
@@ -35,8 +38,8 @@ use std::time::Duration;
 use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing, LsOptions, Op,
-    ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions,
+    ApplyOptions, Author, Capabilities, Change, Changed, Entry, FileRead, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
+    LsOptions, Op, ReadOptions, Review, SearchOptions, SearchResult, Sight, StatOptions,
 };
 use treehold_core::path::VfsPath;
 use treehold_store::{
@@ -73,6 +76,7 @@ pub struct StoreBackend {
     file_bytes_max: Option<u64>,
     owner: Option<Arc<OwnerRow>>,
     extra_row: Option<BatchWrite>,
+    history: Option<StoreHistory>,
     pub(crate) indexes: TreeIndexes,
 }
 
@@ -88,7 +92,7 @@ impl StoreBackend {
     /// Creates a backend on a namespace of a store.
     pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
         let indexes = TreeIndexes::new(store.clone(), namespace.clone(), &[]);
-        Self { store, namespace, time_to_live: None, file_bytes_max: None, owner: None, extra_row: None, indexes }
+        Self { store, namespace, time_to_live: None, file_bytes_max: None, owner: None, extra_row: None, history: None, indexes }
     }
 
     /// Maintains an index of the given kind. With [`IndexKind::Trigram`], a grep reads only files that may match. With
@@ -245,11 +249,12 @@ impl StoreBackend {
         &self,
         mut transaction: StoreTransaction<'_>,
         changes: &[Change],
+        author: Option<&Author>,
         taken: &TakenEntries,
     ) -> Result<Option<Vec<Changed>>> {
         let done = flat::apply(&mut transaction, changes).await?;
         let outcomes: Vec<FileOutcome> = done.iter().map(Done::outcome).collect();
-        match transaction.commit(taken, outcomes).await {
+        match transaction.commit(changes, author, taken, outcomes).await {
             Ok(versions) => {
                 self.indexes.note(versions.len()).await;
                 Ok(Some(done.into_iter().map(|done| done.resolve(|put| versions[put])).collect()))
@@ -264,10 +269,12 @@ impl StoreBackend {
         }
     }
 
-    async fn apply_all(&self, changes: &[Change], taken: &TakenEntries) -> Result<Vec<Changed>> {
+    async fn apply_all(&self, changes: &[Change], author: Option<&Author>, taken: &TakenEntries) -> Result<Vec<Changed>> {
         let mut transaction = StoreTransaction::new(self);
-        if transaction.assume(changes)
-            && let Some(results) = self.attempt(transaction, changes, taken).await?
+        // A history needs the content that a change replaces.
+        if self.history.is_none()
+            && transaction.assume(changes)
+            && let Some(results) = self.attempt(transaction, changes, author, taken).await?
         {
             return Ok(results);
         }
@@ -275,7 +282,7 @@ impl StoreBackend {
         loop {
             let mut transaction = StoreTransaction::new(self);
             transaction.prefetch(changes).await?;
-            if let Some(results) = self.attempt(transaction, changes, taken).await? {
+            if let Some(results) = self.attempt(transaction, changes, author, taken).await? {
                 return Ok(results);
             }
             if !races.lost().await {
@@ -345,11 +352,16 @@ impl Backend for StoreBackend {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let contended = changes.iter().filter(|change| matches!(change, Change::Append { .. } | Change::Edit { .. }));
+        let is_contended = |change: &&Change| match change {
+            Change::Append { .. } | Change::Edit { .. } => true,
+            Change::Write { .. } => self.history.is_some(),
+            _ => false,
+        };
+        let contended = changes.iter().filter(is_contended);
         let _turns = turns::take(&self.store, &self.namespace, contended.map(|change| file_key(change.path()))).await;
         let op = Op::apply(changes);
         let taken = Outbox::of(&options.extensions).take(&self.store);
-        match self.apply_all(changes, &taken).await {
+        match self.apply_all(changes, options.extensions.get(), &taken).await {
             Ok(changed) => {
                 taken.committed(None);
                 Ok(changed)

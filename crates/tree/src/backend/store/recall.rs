@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use treehold_core::error::{Error, ErrorRecord, Result};
-use treehold_core::ops::{Corpus, Failure, SearchOptions, SearchResult};
+use treehold_core::ops::{Corpus, Failure, SearchOptions, SearchResult, Spelling};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::rank::{self, Found, Query};
 use treehold_core::search::{PathFilter, parallel};
@@ -38,12 +38,17 @@ const CHUNK_BYTES: u64 = 8 << 20;
 /// Runs a ranked search. Without a word index, reads all selected files.
 pub(super) async fn search(backend: &StoreBackend, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
     // The index weighs words by all files. If some files are hidden from the caller, weights and counts must not reveal them.
-    if options.scope.guard.is_some() || hides_files(backend, options).await? {
+    // The index has words by their stems alone.
+    let is_near = matches!(options.spelling, Spelling::Near(_));
+    if is_near || options.scope.guard.is_some() || hides_files(backend, options).await? {
         return search_by_reading(backend, path, options).await;
     }
     let query = Arc::new(Query::new(options)?);
     let Some(postings) = backend.indexes.postings(query.words()).await? else { return search_by_reading(backend, path, options).await };
     let Postings { corpus, files, mut unread } = postings;
+    if let Some(nearly) = query.nearly(options, &corpus) {
+        return search_by_reading(backend, path, &nearly).await;
+    }
     let weighed_by = options.weighed_by(&corpus);
     let mut reading = Reading { backend, path, options, query, found: Vec::new(), failed: SearchResult::default() };
     let Some(walk) = reading.walk().await? else {

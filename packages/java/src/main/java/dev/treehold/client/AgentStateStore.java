@@ -131,6 +131,18 @@ public interface AgentStateStore extends AutoCloseable {
      */
     long saveIfVersion(String userId, String sessionId, String key, Object value, long expectedVersion);
 
+    /**
+     * Removes a single value if the stored one has a version. The comparison and the removal are one step. The list of the key stays.
+     *
+     * @param userId the user, or null
+     * @param sessionId the session
+     * @param key the key
+     * @param expectedVersion the version that the caller has seen, or {@link #UNVERSIONED} if it does not matter
+     * @return whether the value is gone; false on a conflict, when nothing was removed
+     * @throws IllegalArgumentException for 0: what does not exist cannot be removed
+     */
+    boolean deleteIfVersion(String userId, String sessionId, String key, long expectedVersion);
+
     /** Frees what the store holds. */
     @Override
     void close();

@@ -66,10 +66,10 @@ public final class TreeholdAgentStateStore implements AgentStateStore {
     }
 
     /**
-     * Returns these states for use during a turn. Its saves are refused with {@link TurnLostException} once the turn is lost, so a
-     * process that stood still cannot overwrite what its successor saved.
+     * Returns these states for use during a turn. Its saves and removals are refused with {@link TurnLostException} once the turn is
+     * lost, so a process that stood still cannot overwrite or remove what its successor saved.
      *
-     * @param lease the turn; it must be of the session that is saved
+     * @param lease the turn; it must be of the session that is changed
      * @return the same states
      */
     public TreeholdAgentStateStore during(TurnLease lease) {
@@ -126,12 +126,21 @@ public final class TreeholdAgentStateStore implements AgentStateStore {
 
     @Override
     public void delete(String userId, String sessionId) {
-        client.send(at(Call.change("DELETE", path(userId, sessionId))));
+        remove(userId, sessionId, Call.change("DELETE", path(userId, sessionId)), UNVERSIONED);
     }
 
     @Override
     public void delete(String userId, String sessionId, String key) {
-        client.send(at(Call.change("DELETE", path(userId, sessionId, key))));
+        remove(userId, sessionId, Call.change("DELETE", path(userId, sessionId, key)), UNVERSIONED);
+    }
+
+    @Override
+    public boolean deleteIfVersion(String userId, String sessionId, String key, long expectedVersion) {
+        if (expectedVersion == 0) {
+            throw new IllegalArgumentException("the expected version is 0, which is that of no value; there is nothing to remove");
+        }
+        Call call = Call.change("DELETE", path(userId, sessionId, key)).with("form", "single");
+        return remove(userId, sessionId, call, expectedVersion);
     }
 
     /**
@@ -291,16 +300,33 @@ public final class TreeholdAgentStateStore implements AgentStateStore {
     }
 
     private long put(String userId, String sessionId, String key, StateKey.Form form, String json, long expectedVersion) {
-        if (expectedVersion < UNVERSIONED) {
-            throw new IllegalArgumentException("the expected version is " + expectedVersion + "; it is -1, 0 or a version");
-        }
-        Call call = at(Call.change("PUT", path(userId, sessionId, key))).withJson(json);
+        Call call = Call.change("PUT", path(userId, sessionId, key)).withJson(json);
         if (form == StateKey.Form.LIST) {
             call.with("form", "list");
         }
+        Optional<Answer> changed = change(userId, sessionId, call, expectedVersion);
+        if (changed.isEmpty()) {
+            return UNVERSIONED;
+        }
+        Answer answer = changed.get();
+        Json.Obj saved = answer.object();
+        boolean isVersioned = !(saved.get("version").orElse(Json.Null.NULL) instanceof Json.Null);
+        return isVersioned ? answer.number(saved, "version", 1) : UNVERSIONED;
+    }
+
+    private boolean remove(String userId, String sessionId, Call call, long expectedVersion) {
+        return change(userId, sessionId, call, expectedVersion).isPresent();
+    }
+
+    /** Makes a change during the turn, if there is one. Returns nothing if the version is not the expected one. */
+    private Optional<Answer> change(String userId, String sessionId, Call call, long expectedVersion) {
+        if (expectedVersion < UNVERSIONED) {
+            throw new IllegalArgumentException("the expected version is " + expectedVersion + "; it is -1, 0 or a version");
+        }
+        at(call);
         if (turn != null) {
             if (!turn.key().equals(new TurnKey(userId, sessionId))) {
-                throw new IllegalArgumentException("the turn is of another session; acquire one of the session that is saved");
+                throw new IllegalArgumentException("the turn is of another session; acquire one of the session that is changed");
             }
             call.with("fence", turn.fence());
         }
@@ -310,14 +336,11 @@ public final class TreeholdAgentStateStore implements AgentStateStore {
             call.withHeader("if-match", "\"" + expectedVersion + "\"");
         }
         try {
-            Answer answer = client.send(call);
-            Json.Obj saved = answer.object();
-            boolean isVersioned = !(saved.get("version").orElse(Json.Null.NULL) instanceof Json.Null);
-            return isVersioned ? answer.number(saved, "version", 1) : UNVERSIONED;
+            return Optional.of(client.send(call));
         } catch (TreeholdException.Conflict | TreeholdException.AlreadyExists conflict) {
             // 412 is about the version, which a header named; 409 is about the turn.
             if (expectedVersion != UNVERSIONED && conflict.status().orElse(0) == 412) {
-                return UNVERSIONED;
+                return Optional.empty();
             }
             if (turn != null) {
                 throw new TurnLostException(turn.key(), conflict);

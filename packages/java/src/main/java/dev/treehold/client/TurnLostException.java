@@ -1,6 +1,6 @@
 package dev.treehold.client;
 
-/** The call no longer has the turn of its session, and another one may have begun. Nothing was saved. End the call. */
+/** The call no longer has the turn of its session, and another one may have begun. Nothing was changed. End the call. */
 public final class TurnLostException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 

@@ -317,6 +317,11 @@ final class ConflictTest {
         }
 
         @Override
+        public boolean deleteIfVersion(String userId, String sessionId, String key, long expectedVersion) {
+            return inner.deleteIfVersion(userId, sessionId, key, expectedVersion);
+        }
+
+        @Override
         public void close() {
             inner.close();
         }

@@ -76,6 +76,28 @@ final class StateStoreTest {
     }
 
     @Test
+    void removal_of_another_version_removes_nothing_and_one_of_this_version_leaves_the_list() throws Exception {
+        TreeholdAgentStateStore states = World.states();
+        Check.isTrue(!states.deleteIfVersion("ada", "s", "k", 1), "there is no value");
+        states.save("ada", "s", "k", List.of("item"));
+        states.save("ada", "s", "k", Json.of(1));
+        Check.equal(2L, states.save("ada", "s", "k", Json.of(2)));
+        for (long other : new long[] {1, 3}) {
+            Check.isTrue(!states.deleteIfVersion("ada", "s", "k", other), "version " + other + " is not stored");
+            Check.equal(new VersionedState<>(Json.of(2), 2), states.getVersioned("ada", "s", "k", Json.class));
+        }
+        for (long wrong : new long[] {0, -2}) {
+            Check.fails(IllegalArgumentException.class, () -> states.deleteIfVersion("ada", "s", "k", wrong));
+        }
+        Check.isTrue(states.deleteIfVersion("ada", "s", "k", 2), "the version is stored");
+        Check.equal(Optional.empty(), states.get("ada", "s", "k", Json.class));
+        Check.equal(List.of("item"), states.getList("ada", "s", "k", String.class));
+        Check.equal(3L, states.save("ada", "s", "k", Json.of(3)));
+        Check.isTrue(states.deleteIfVersion("ada", "s", "k", AgentStateStore.UNVERSIONED), "any version");
+        Check.equal(1, states.keys("ada", "s").size());
+    }
+
+    @Test
     void empty_list_replaces_the_stored_one() throws Exception {
         TreeholdAgentStateStore states = World.states();
         states.save("ada", "s", "k", List.of(1, 2, 3));

@@ -124,7 +124,7 @@ final class TurnGateTest {
     }
 
     @Test
-    void save_of_a_call_that_lost_its_turn_is_refused() throws Exception {
+    void change_by_a_call_that_lost_its_turn_is_refused() throws Exception {
         TreeholdTurnGate gate = gate();
         TreeholdAgentStateStore states = new TreeholdAgentStateStore(World.client(), agent, StateCodecs.json());
         TurnLease old = gate.acquire(ADA);
@@ -140,11 +140,27 @@ final class TurnGateTest {
             }
             Check.fails(TurnLostException.class, () -> states.during(old).save("ada", "s", "k", 3));
             Check.fails(TurnLostException.class, () -> states.during(old).save("ada", "s", "k", List.of(3)));
+            Check.fails(TurnLostException.class, () -> states.during(old).delete("ada", "s", "k"));
+            Check.fails(TurnLostException.class, () -> states.during(old).delete("ada", "s"));
+            for (long expected : new long[] {-1, 2}) {
+                Check.fails(TurnLostException.class, () -> states.during(old).deleteIfVersion("ada", "s", "k", expected));
+            }
+            Check.isTrue(!states.during(now).deleteIfVersion("ada", "s", "k", 1), "another version is stored");
+            Check.fails(IllegalArgumentException.class, () -> states.during(now).delete("bob", "s", "k"));
+            Check.fails(IllegalArgumentException.class, () -> states.during(now).delete("ada", "t"));
             Check.fails(IllegalArgumentException.class, () -> states.during(now).save("bob", "s", "k", 3));
             Check.fails(IllegalArgumentException.class, () -> states.during(now).save("ada", "t", "k", 3));
         }
         Check.equal(new VersionedState<>(2L, 2), states.getVersioned("ada", "s", "k", Long.class));
         Check.equal(List.of(), states.getList("ada", "s", "k", Long.class));
+        try (TurnLease now = gate.acquire(ADA, Duration.ZERO)) {
+            states.during(now).save("ada", "s", "other", 1);
+            Check.isTrue(states.during(now).deleteIfVersion("ada", "s", "k", 2), "the turn holds the session");
+            states.during(now).delete("ada", "s", "other");
+            states.during(now).save("ada", "s", "k", 1);
+            states.during(now).delete("ada", "s");
+        }
+        Check.isTrue(!states.exists("ada", "s"), "the session was removed");
     }
 
     @Test

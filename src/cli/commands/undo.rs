@@ -1,0 +1,71 @@
+//! `undo`: reverts the newest changes.
+
+use crate::cli::args::at_least_one;
+use crate::cli::context::Context;
+use crate::cli::exit::{Failure, Outcome};
+use crate::cli::output::Style;
+use crate::session::{UndoOf, Undone};
+use clap::Args;
+
+/// Undo the last change of the thread, or the last N
+///
+/// Reverts one tool call or command: the files that it changed in routes with `history`, and the thread's state. Each undo goes one
+/// change further back, and undone changes can be restored by `treehold restore`. Host directories and other routes that keep no past
+/// stay as they are.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold undo
+  treehold undo 3
+  treehold undo --of-user        # the user's last change of /memories, from any thread")]
+pub(crate) struct Undo {
+    /// How many changes to undo
+    #[arg(value_name = "N", default_value = "1", value_parser = at_least_one)]
+    count: usize,
+    /// Undo changes of files by all threads of the user
+    #[arg(long = "of-user")]
+    of_user: bool,
+}
+
+impl Undo {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        context.check_mounted_session().await?;
+        let of = if self.of_user { UndoOf::User } else { UndoOf::Thread };
+        for index in 0..self.count {
+            let (threads, scope) = (context.threads()?, context.scope()?);
+            let undone = context.until_saved(threads.undo(&scope, of)).await?;
+            match context.out.is_text() {
+                true => print(context, &undone)?,
+                false => context.out.json_element(index, &undone)?,
+            }
+        }
+        if !context.out.is_text() {
+            context.out.json_end(self.count)?;
+        }
+        let untouched: Vec<String> = context.workspace()?.mounts_without_past().map(|mount| format!("`{mount}`")).collect();
+        if !untouched.is_empty() {
+            context.out.notice(format_args!("no past is kept of {}; changes there stay", untouched.join(" and ")));
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn print(context: &mut Context, undone: &Undone) -> Result<(), Failure> {
+    let out = &mut context.out;
+    let mut line = format!("undone  {}", undone.at.strftime("%Y-%m-%dT%H:%M:%SZ"));
+    let author = &undone.author;
+    for (name, value) in
+        [("tool", &author.tool), ("tool_call_id", &author.tool_call_id), ("actor", &author.actor), ("thread", &author.thread)]
+    {
+        if let Some(value) = value {
+            line.push_str(&format!("  {}", out.paint(Style::Faint, format_args!("{name}={}", value.escape_debug()))));
+        }
+    }
+    out.line(line)?;
+    for changed in &undone.files {
+        out.line(format_args!("  {:<7}  {}", changed.operation, changed.path))?;
+    }
+    if let Some(checkpoint) = &undone.checkpoint {
+        out.line(format_args!("  state    checkpoint {}", checkpoint.id))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Habits of other programs: `help COMMAND`, `head -5`, `find -name`. They are rewritten to what the command line declares, or answered with
+//! a tip.
+
+use crate::cli::args::Cli;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
+use std::ffi::{OsStr, OsString};
+
+/// The help of `-h`, one screen of 24 lines by 80 columns.
+pub(crate) const SHORT_HELP: &str = "\
+One file tree for AI agents, whose parts live in different tiers.
+
+Usage: treehold [OPTIONS] COMMAND
+
+  read       ls  tree  cat  head  stat  find  glob  grep  search  diff
+  see        status  log  show  timeline  watch
+  change     write  append  edit  patch  rm  mv  cp  mkdir
+  go back    restore  undo  checkpoint  thread  overlay
+  agents     run  shell  tools  memory  session  state  trace
+  exchange   import  export  mirror
+  serve      mcp  serve  token
+  set up     config  store  doctor  completions  man
+
+  --thread ID     thread whose state is mounted at `/`
+  --user ID       user on whose behalf to run
+  --json          print results and errors as JSON
+  --config FILE   configuration file
+
+`treehold COMMAND -h` explains a command in short, `treehold help COMMAND` in
+full. `treehold --help` lists all commands with what they do, and all options.
+";
+
+/// What users of other programs try, and what does it here.
+const TIPS: &[(&str, &str, &str)] = &[
+    ("", "tail", "`treehold cat PATH --offset N` skips the first N lines"),
+    ("", "less", "`treehold cat PATH | less` shows a file in a pager"),
+    ("", "more", "`treehold cat PATH | less` shows a file in a pager"),
+    ("", "touch", "`treehold write PATH ''` creates an empty file"),
+    ("", "echo", "`treehold write PATH TEXT` writes a file"),
+    ("", "vi", "`treehold edit PATH` opens a file in your editor"),
+    ("", "vim", "`treehold edit PATH` opens a file in your editor"),
+    ("", "nano", "`treehold edit PATH` opens a file in your editor"),
+    ("", "rg", "`treehold grep PATTERN PATH` searches files"),
+    ("", "rmdir", "`treehold rm PATH` removes an empty directory"),
+    ("", "commit", "every change is saved; `treehold checkpoint create --label TEXT` names a state"),
+    ("", "checkout", "`treehold checkpoint restore CHECKPOINT` goes back to a saved state"),
+    ("", "branch", "`treehold thread fork NEW` starts a thread from this one"),
+    ("", "merge", "`treehold thread merge SOURCE` merges another thread into this one"),
+    ("ls", "-R", "`treehold tree` and `treehold find` descend into directories"),
+    ("ls", "-t", "`treehold timeline PATH` lists changes by time"),
+    ("cat", "-n", "`treehold grep '' PATH` numbers lines"),
+    ("head", "-c", "`treehold cat PATH | head -c N` prints N bytes"),
+    ("find", "--maxdepth", "`treehold tree --depth N` descends N levels"),
+    ("find", "--exec", "pipe the paths to another command: `treehold find PATH | while read -r path; do …; done`"),
+    ("find", "--size", "`--larger BYTES` and `--smaller BYTES` select by size"),
+    ("find", "--mtime", "`treehold timeline PATH --since 7d` lists changes since a time"),
+    ("find", "--newer", "`treehold timeline PATH --since TIME` lists changes since a time"),
+    ("find", "--path", "`--name GLOB` compares the path if GLOB contains `/`"),
+    ("find", "--delete", "`treehold rm PATH...` removes paths"),
+    ("find", "--not", "`treehold glob` and `treehold grep -l` select in other ways"),
+    ("grep", "-o", "matches are marked in colour; `--json` has their `ranges`"),
+    ("diff", "-r", "`treehold checkpoint diff` compares whole states"),
+    ("diff", "-u", "the output is a unified diff already"),
+];
+
+/// Rewrites the arguments of a program, whose own name is the first of them.
+pub(crate) fn rewritten(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    let Some(at) = command_at(&Cli::command(), &arguments) else { return arguments };
+    let of_command = arguments.split_off(at + 1);
+    match arguments[at].to_str() {
+        Some("help") => {
+            arguments.pop();
+            arguments.extend(of_command);
+            arguments.push("--help".into());
+        }
+        Some("head") => arguments.extend(of_command.into_iter().flat_map(head)),
+        Some("find") => arguments.extend(of_command.into_iter().flat_map(find)),
+        _ => arguments.extend(of_command),
+    }
+    arguments
+}
+
+/// Returns whether arguments ask for the short help of the program itself, with `-h` or no argument at all.
+pub(crate) fn asks_short_help(arguments: &[OsString]) -> bool {
+    command_at(&Cli::command(), arguments).is_none() && (arguments.len() <= 1 || arguments.iter().any(|argument| argument == "-h"))
+}
+
+/// Returns the index of the name of the command: the first argument that is neither a global option nor the value of one.
+fn command_at(root: &Command, arguments: &[OsString]) -> Option<usize> {
+    let takes_value = |option: &str| {
+        root.get_arguments().any(|argument| argument.get_action().takes_values() && argument.get_long().is_some_and(|long| long == option))
+    };
+    let mut at = 1;
+    while let Some(argument) = arguments.get(at) {
+        match argument.to_str() {
+            Some("--") => return None,
+            Some(option) if option.starts_with('-') => {
+                at += if option.strip_prefix("--").is_some_and(takes_value) { 2 } else { 1 };
+            }
+            _ => return Some(at),
+        }
+    }
+    None
+}
+
+/// Rewrites `-5` to `-n 5`.
+fn head(argument: OsString) -> Vec<OsString> {
+    match argument.to_str().and_then(|text| text.strip_prefix('-')) {
+        Some(count) if !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit()) => vec!["-n".into(), count.into()],
+        _ => vec![argument],
+    }
+}
+
+/// Rewrites the expressions of find(1), which have one dash.
+fn find(argument: OsString) -> Vec<OsString> {
+    let known = |option: &str| vec![OsString::from(option)];
+    match argument.to_str() {
+        Some("-name") => known("--name"),
+        Some("-iname") => vec!["--ignore-case".into(), "--name".into()],
+        Some("-type") => known("--kind"),
+        Some("-print") => Vec::new(),
+        Some("-maxdepth" | "-exec" | "-size" | "-mtime" | "-newer" | "-path" | "-delete" | "-not") => {
+            let mut option = OsString::from("-");
+            option.push(&argument);
+            vec![option]
+        }
+        _ => vec![argument],
+    }
+}
+
+/// Adds a tip to the error of a command line that another program would understand.
+pub(crate) fn with_tip(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    let (command, kind) = match error.kind() {
+        ErrorKind::InvalidSubcommand => ("", ContextKind::InvalidSubcommand),
+        ErrorKind::UnknownArgument => {
+            let at = command_at(&Cli::command(), arguments);
+            (at.and_then(|at| arguments[at].to_str()).unwrap_or_default(), ContextKind::InvalidArg)
+        }
+        _ => return error,
+    };
+    let Some(ContextValue::String(given)) = error.get(kind) else { return error };
+    let tip = TIPS.iter().find(|(of, written, _)| *of == command && OsStr::new(written) == OsStr::new(given));
+    if let Some((_, _, tip)) = tip {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*tip).into()]));
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.remove(ContextKind::SuggestedArg);
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        std::iter::once("treehold").chain(line.split_whitespace()).map(OsString::from).collect()
+    }
+
+    #[test]
+    fn habits_are_rewritten_after_global_options() {
+        for (typed, meant) in [
+            ("help", "--help"),
+            ("help checkpoint ls", "checkpoint ls --help"),
+            ("--thread t help ls", "--thread t ls --help"),
+            ("--thread=t -q head -5 /a", "--thread=t -q head -n 5 /a"),
+            ("head -n 5 -20 /a", "head -n 5 -n 20 /a"),
+            ("find / -name *.md -type f -print", "find / --name *.md --kind f"),
+            ("find / -iname *.MD", "find / --ignore-case --name *.MD"),
+            ("find / -maxdepth 2", "find / --maxdepth 2"),
+            ("--thread head cat -5", "--thread head cat -5"),
+            ("grep help /", "grep help /"),
+            ("-- help", "-- help"),
+        ] {
+            assert_eq!(rewritten(words(typed)), words(meant), "{typed}");
+        }
+    }
+
+    #[test]
+    fn every_tip_answers_an_error() {
+        for (command, given, tip) in TIPS {
+            let line = words(&format!("{command} {given}"));
+            let error = Cli::command().try_get_matches_from(&line).expect_err(tip);
+            assert!(with_tip(error, &line).to_string().contains(tip), "{command} {given}");
+        }
+    }
+
+    #[test]
+    fn short_help_is_one_screen_that_names_every_command() {
+        let lines: Vec<&str> = SHORT_HELP.lines().collect();
+        assert!(lines.len() <= 24 && lines.iter().all(|line| line.chars().count() <= 80), "{SHORT_HELP}");
+        let named: Vec<&str> = lines
+            .iter()
+            .filter(|line| line.starts_with("  ") && !line.trim().starts_with('-'))
+            .flat_map(|line| line[13..].split_whitespace())
+            .collect();
+        let root = Cli::command();
+        let commands: Vec<&str> = root.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();
+        for command in &commands {
+            assert!(named.contains(command), "`{command}` is not in the short help");
+        }
+        // Builds without servers have fewer commands.
+        let others = ["mcp", "serve", "token", "import", "export", "mirror"];
+        for name in &named {
+            assert!(commands.contains(name) || others.contains(name), "`{name}` is no command");
+        }
+        for (arguments, asks) in [("-h", true), ("", true), ("--json -h", true), ("ls -h", false), ("--help", false), ("--json", false)] {
+            assert_eq!(asks_short_help(&words(arguments)), asks, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn short_help_of_every_command_fits_a_screen() {
+        let mut root = Cli::command().term_width(100);
+        root.build();
+        let mut commands: Vec<Command> = root.get_subcommands().cloned().collect();
+        while let Some(mut command) = commands.pop() {
+            commands.extend(command.get_subcommands().cloned());
+            let help = command.render_help().to_string();
+            assert!(help.lines().count() <= 40, "{} lines: {help}", help.lines().count());
+        }
+    }
+}
