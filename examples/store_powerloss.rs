@@ -13,6 +13,9 @@
 //! account ENGINE DIR FILE` opens what is left and compares it with those lines: every batch that was acknowledged or
 //! shown must be there, whole. `store_powerloss show ENGINE DIR` opens a store and prints `shown N` for each batch it
 //! reads, then `ended`, and waits for a line on standard input.
+//!
+//! ENGINE is `sqlite` or `sled`. With `-past`, as in `sqlite-past`, the rows are files of a tree that keeps their past, and what is left of
+//! the past must be whole too: each content that the log of a file calls kept can be read, and is that of an earlier batch.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -21,8 +24,10 @@ use jiff::Timestamp;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use treehold::ops::Version;
+use treehold::backend::HistoryPolicy;
+use treehold::ops::{ApplyOptions, Change, Moment, ReadOptions, Version, WriteMode};
 use treehold::store::{Batch, Item, Namespace, Store, StoreExt};
+use treehold::{Backend, ErrorKind, StoreBackend, VfsPathBuf};
 
 /// The number of slots; later batches overwrite earlier ones.
 const SLOTS: u64 = 16;
@@ -57,23 +62,112 @@ fn main() {
     }
 }
 
-fn open(engine: &str, directory: &str) -> treehold::Result<Arc<dyn Store>> {
-    let directory = Path::new(directory);
-    Ok(match engine {
-        #[cfg(feature = "sqlite")]
-        "sqlite" => Arc::new(treehold::store::SqliteStore::open(directory.join("store.db"))?),
-        #[cfg(feature = "sled")]
-        "sled" => Arc::new(treehold::store::SledStore::open(directory.join("store.sled"))?),
-        _ => panic!("no engine `{engine}` in this build"),
-    })
+/// What is written and checked: rows of a store, or files of a tree with their past.
+struct Subject {
+    store: Arc<dyn Store>,
+    rows: Namespace,
+    tree: Option<StoreBackend>,
+}
+
+impl Subject {
+    fn open(engine: &str, directory: &str) -> treehold::Result<Self> {
+        let directory = Path::new(directory);
+        let (name, keeps_past) = engine.strip_suffix("-past").map_or((engine, false), |name| (name, true));
+        let store: Arc<dyn Store> = match name {
+            #[cfg(feature = "sqlite")]
+            "sqlite" => Arc::new(treehold::store::SqliteStore::open(directory.join("store.db"))?),
+            #[cfg(feature = "sled")]
+            "sled" => Arc::new(treehold::store::SledStore::open(directory.join("store.sled"))?),
+            _ => panic!("no engine `{name}` in this build"),
+        };
+        let rows = Namespace::new(["rows"])?;
+        let policy = HistoryPolicy::new().with_keep_last(3);
+        let tree = keeps_past.then(|| StoreBackend::new(store.clone(), rows.clone()).with_history(policy));
+        Ok(Self { store, rows, tree })
+    }
+
+    async fn commit(&self, number: u64, seed: u64) -> treehold::Result<()> {
+        match &self.tree {
+            Some(tree) => {
+                let has_rows = self.get(&key(number % SLOTS, ROWS[0])).await?.is_some();
+                tree.apply(&changes(number, seed, has_rows), &ApplyOptions::new()).await.map(drop)
+            }
+            None => self.store.commit(batch(&self.rows, number, seed)).await.map(drop),
+        }
+    }
+
+    /// Reads what is at a key.
+    async fn get(&self, key: &str) -> treehold::Result<Option<Bytes>> {
+        match &self.tree {
+            Some(tree) => present(tree.read(&file(key), &ReadOptions::new()).await.map(|read| read.content)),
+            None => Ok(self.store.get(&self.rows, key).await?.map(|item| item.value)),
+        }
+    }
+
+    /// Returns the number of the batch that a slot shows.
+    async fn number(&self, slot: u64) -> treehold::Result<Option<u64>> {
+        Ok(self.get(&mark(slot)).await?.map(|mark| mark[..].try_into().map_or(u64::MAX, u64::from_le_bytes)))
+    }
+
+    /// Returns whether the past of a slot is whole: every content that is kept can be read, and is older than the one after it.
+    async fn has_whole_past(&self, slot: u64, newest: u64) -> treehold::Result<bool> {
+        let Some(tree) = &self.tree else { return Ok(true) };
+        for row in ROWS {
+            let path = file(&key(slot, row));
+            let mut last = newest + 1;
+            for revision in present(tree.log(&path).await)?.unwrap_or_default() {
+                let past = tree.at(Moment::Number(revision.number))?;
+                let content = present(past.read(&path, &ReadOptions::new()).await.map(|read| read.content));
+                match (revision.version, content) {
+                    (None, Ok(None)) => {}
+                    (Some(_), Ok(Some(content))) => match number_of(&content).filter(|number| *number < last && number % SLOTS == slot) {
+                        Some(number) => last = number,
+                        None => return Ok(false),
+                    },
+                    (Some(_), Err(_)) if !revision.is_kept => {}
+                    _ => return Ok(false),
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Returns `None` for what does not exist.
+fn present<T>(found: treehold::Result<T>) -> treehold::Result<Option<T>> {
+    match found {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+fn file(key: &str) -> VfsPathBuf {
+    // The name of a slot's directory is not that of its mark.
+    let name = if key.contains('/') { format!("/rows/{key}") } else { format!("/marks/{key}") };
+    VfsPathBuf::parse(name).unwrap()
+}
+
+/// Makes the changes of a batch to files: those of `batch`, with a write instead of a restored row. Files that are not there cannot be
+/// removed.
+fn changes(number: u64, seed: u64, has_rows: bool) -> Vec<Change> {
+    let slot = number % SLOTS;
+    let write = |key: &str, content: Bytes| Change::Write { path: file(key), content, mode: WriteMode::Overwrite };
+    let delete = |key: &str| Change::Delete { path: file(key), recursive: false, expect: None };
+    let mut changes = vec![write(&mark(slot), number.to_le_bytes().to_vec().into())];
+    match number % 6 {
+        3 | 4 if !has_rows => {}
+        3 => changes.extend(ROWS.map(|row| delete(&key(slot, row)))),
+        4 => changes.push(Change::Delete { path: file(&key(slot, ROWS[0])).parent().unwrap().to_owned(), recursive: true, expect: None }),
+        _ => changes.extend(ROWS.map(|row| write(&key(slot, row), body(number, seed)))),
+    }
+    changes
 }
 
 async fn write(engine: &str, directory: &str, seed: u64, batches: u64) {
     std::fs::create_dir_all(directory).unwrap();
-    let store = open(engine, directory).unwrap();
-    let rows = Namespace::new(["rows"]).unwrap();
+    let subject = Subject::open(engine, directory).unwrap();
     for number in 1..=batches {
-        store.commit(batch(&rows, number, seed)).await.unwrap();
+        subject.commit(number, seed).await.unwrap();
         let mut out = std::io::stdout();
         out.write_all(format!("{number}\n").as_bytes()).unwrap();
         out.flush().unwrap();
@@ -106,22 +200,21 @@ fn say(line: std::fmt::Arguments<'_>) {
 
 async fn endure(engine: &str, directory: &str, seed: u64, batches: u64) {
     std::fs::create_dir_all(directory).unwrap();
-    let store = match open(engine, directory) {
-        Ok(store) => store,
+    let subject = match Subject::open(engine, directory) {
+        Ok(subject) => subject,
         Err(error) => return say(format_args!("not opened {error:?}")),
     };
     say(format_args!("opened"));
     std::io::stdin().read_line(&mut String::new()).unwrap();
-    let rows = Namespace::new(["rows"]).unwrap();
-    let first = first_free(&*store, &rows).await.unwrap_or(1);
+    let first = first_free(&subject).await.unwrap_or(1);
     for number in first..first + batches {
-        match store.commit(batch(&rows, number, seed)).await {
-            Ok(_) => say(format_args!("acknowledged {number}")),
+        match subject.commit(number, seed).await {
+            Ok(()) => say(format_args!("acknowledged {number}")),
             Err(error) => {
                 say(format_args!("failed {number} {error:?}"));
                 for slot in 0..SLOTS {
-                    if let Ok(Some(item)) = store.get(&rows, &mark(slot)).await {
-                        say(format_args!("shown {}", number_of_mark(&item)));
+                    if let Ok(Some(number)) = subject.number(slot).await {
+                        say(format_args!("shown {number}"));
                     }
                 }
             }
@@ -135,26 +228,21 @@ async fn endure(engine: &str, directory: &str, seed: u64, batches: u64) {
 }
 
 /// Returns the first number above those of all batches that are there.
-async fn first_free(store: &dyn Store, rows: &Namespace) -> treehold::Result<u64> {
+async fn first_free(subject: &Subject) -> treehold::Result<u64> {
     let mut first = 1;
     for slot in 0..SLOTS {
-        if let Some(item) = store.get(rows, &mark(slot)).await? {
-            first = first.max(number_of_mark(&item) + 1);
+        if let Some(number) = subject.number(slot).await? {
+            first = first.max(number + 1);
         }
     }
     Ok(first)
 }
 
-fn number_of_mark(item: &Item) -> u64 {
-    item.value[..].try_into().map_or(u64::MAX, u64::from_le_bytes)
-}
-
 async fn show(engine: &str, directory: &str) {
-    let store = open(engine, directory).unwrap();
-    let rows = Namespace::new(["rows"]).unwrap();
+    let subject = Subject::open(engine, directory).unwrap();
     for slot in 0..SLOTS {
-        if let Some(item) = store.get(&rows, &mark(slot)).await.unwrap() {
-            println!("shown {}", number_of_mark(&item));
+        if let Some(number) = subject.number(slot).await.unwrap() {
+            println!("shown {number}");
         }
     }
     println!("ended");
@@ -177,26 +265,25 @@ async fn check(engine: &str, directory: &str, acknowledged: u64) -> treehold::Re
 
 /// Opens a store. Counts the slots with an older batch than the newest promised one, and those with only a part of one.
 async fn held(engine: &str, directory: &str, newest: impl Fn(u64) -> u64) -> treehold::Result<(u64, u64)> {
-    let store = open(engine, directory)?;
-    let rows = Namespace::new(["rows"]).unwrap();
+    let subject = Subject::open(engine, directory)?;
     let (mut lost, mut torn) = (0, 0);
     for slot in 0..SLOTS {
-        let mark = store.get(&rows, &mark(slot)).await?;
-        let number = mark.map(|item| number_of_mark(&item)).unwrap_or_default();
+        let number = subject.number(slot).await?.unwrap_or_default();
         let left = (number != 0 && !matches!(number % 6, 3 | 4)).then_some(number);
         let mut is_torn = false;
         for row in ROWS {
-            let stored = store.get(&rows, &key(slot, row)).await?;
-            is_torn |= stored.map(|item| number_of(&item.value)) != left.map(Some);
+            let stored = subject.get(&key(slot, row)).await?;
+            is_torn |= stored.map(|content| number_of(&content)) != left.map(Some);
         }
+        is_torn |= !subject.has_whole_past(slot, number).await?;
         torn += u64::from(is_torn);
         lost += u64::from(number < newest(slot));
     }
-    if let Some(damage) = store.check().await?.into_iter().next() {
+    if let Some(damage) = subject.store.check().await?.into_iter().next() {
         return Err(damage);
     }
     // The store must accept new commits.
-    store.commit(Batch::new().put(&rows, "after", "the loss")).await?;
+    subject.store.commit(Batch::new().put(&subject.rows, "after", "the loss")).await?;
     Ok((lost, torn))
 }
 

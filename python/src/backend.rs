@@ -5,17 +5,18 @@ use crate::layers;
 use crate::results::{Binary, Listed};
 use crate::results::{PyEntry, PyFileRead, Reads};
 use crate::runtime::Held;
-use crate::store::{PyStore, forked};
+use crate::store::{PyStore, data, forked};
 use crate::values::{Content, Path, Seconds, Space, invalid, text_of, timestamp};
 use crate::work::{Work, operations};
+use jiff::Timestamp;
 use pyo3::exceptions::{PyNotImplementedError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyTuple};
 use std::path::PathBuf;
 use std::sync::Arc;
-use treehold::backend::{BackendExt, IndexKind};
+use treehold::backend::{BackendExt, HistoryPolicy, IndexKind};
 use treehold::ops::{
-    ApplyOptions, Capabilities, Change, Changed, Edit, FileRead, GlobOptions, GrepOptions, LsOptions, OnFailure, ReadOptions,
+    ApplyOptions, Capabilities, Change, Changed, Edit, FileRead, GlobOptions, GrepOptions, LsOptions, Moment, OnFailure, ReadOptions,
     SearchOptions, Spelling, StatOptions, Version, WriteMode,
 };
 use treehold::store::Namespace;
@@ -488,18 +489,36 @@ impl PyStateBackend {
 pub(crate) struct PyStoreBackend {
     /// The rows that hold the files.
     rows: Held<(Arc<dyn Store>, Namespace)>,
+    /// The tree, if it keeps the past of its files.
+    past: Option<Held<StoreBackend>>,
 }
 
 impl PyStoreBackend {
     pub(crate) fn rows(&self) -> Option<(Arc<dyn Store>, Namespace)> {
         self.rows.get().cloned()
     }
+
+    /// Returns the tree, if it keeps the past of its files.
+    pub(crate) fn past(&self) -> Option<&StoreBackend> {
+        self.past.as_ref()?.get()
+    }
+
+    fn kept(&self, py: Python<'_>) -> PyResult<StoreBackend> {
+        match &self.past {
+            Some(past) => past.get().cloned().ok_or_else(|| forked(py, "tree")),
+            None => Err(raised(py, Error::unsupported("this tree keeps no past of its files; make it with `history=True`"))),
+        }
+    }
 }
 
 #[pymethods]
 impl PyStoreBackend {
     #[new]
-    #[pyo3(signature = (store, namespace, *, index = None, ttl_seconds = None, file_bytes_max = None))]
+    #[pyo3(signature = (
+        store, namespace, *, index = None, ttl_seconds = None, file_bytes_max = None, history = false, keep_last = None,
+        older_than_seconds = None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         store: &PyStore,
@@ -507,6 +526,9 @@ impl PyStoreBackend {
         index: Option<String>,
         ttl_seconds: Option<Seconds>,
         file_bytes_max: Option<u64>,
+        history: bool,
+        keep_last: Option<usize>,
+        older_than_seconds: Option<Seconds>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let rows = (store.open(py)?, namespace.0);
         let mut tree = StoreBackend::new(rows.0.clone(), rows.1.clone());
@@ -521,7 +543,45 @@ impl PyStoreBackend {
         if let Some(bytes) = file_bytes_max {
             tree = tree.with_file_bytes_max(bytes);
         }
-        Ok(PyClassInitializer::from(PyBackend::of(Arc::new(tree))).add_subclass(Self { rows: Held::new(rows) }))
+        let mut policy = HistoryPolicy::new();
+        if let Some(count) = keep_last {
+            policy = policy.with_keep_last(count);
+        }
+        if let Some(age) = &older_than_seconds {
+            policy = policy.with_older_than(age.0);
+        }
+        let past = match history {
+            true => {
+                tree = tree.with_history(policy);
+                Some(Held::new(tree.clone()))
+            }
+            false if keep_last.is_some() || older_than_seconds.is_some() => {
+                return Err(invalid(py, "`keep_last` and `older_than_seconds` limit a history; set `history=True`"));
+            }
+            false => None,
+        };
+        Ok(PyClassInitializer::from(PyBackend::of(Arc::new(tree))).add_subclass(Self { rows: Held::new(rows), past }))
+    }
+
+    /// The tree as it was at a moment.
+    fn at(&self, py: Python<'_>, moment: &Bound<'_, PyAny>) -> PyResult<PyBackend> {
+        let past = self.kept(py)?.at(moment_of(moment)?).map_err(|error| raised(py, error))?;
+        Ok(PyBackend::of(Arc::new(past)))
+    }
+}
+
+operations! { PyStoreBackend {
+    fn log, alog(this, py, path: Path) {
+        let tree = this.kept(py)?;
+        Ok(Work::new(async move { data(&tree.log(&path.0).await?) }))
+    }
+} }
+
+/// Returns the moment that a `datetime` or a name means.
+fn moment_of(moment: &Bound<'_, PyAny>) -> PyResult<Moment> {
+    match moment.extract::<String>() {
+        Ok(name) => Moment::parse(&name, Timestamp::now()).map_err(|error| raised(moment.py(), error)),
+        Err(_) => timestamp(moment).map(Moment::Time),
     }
 }
 

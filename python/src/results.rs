@@ -5,8 +5,9 @@ use crate::values::{Content, Path, datetime, invalid, timestamp};
 use crate::work::{ToPython, class};
 use bytes::Bytes;
 use pyo3::exceptions::{PyIndexError, PyUnicodeDecodeError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use treehold::backend::Tree;
 use treehold::ops::{
     Changed, Entry, EntryKind, Failure, FileRead, GlobResult, GrepFile, GrepLine, GrepResult, Listing, SearchHit, SearchResult, Truncation,
@@ -334,6 +335,27 @@ impl PyListing {
         let entries = self.entries.bind(py);
         let at = if index < 0 { entries.len().checked_add_signed(index) } else { usize::try_from(index).ok() };
         at.filter(|at| *at < entries.len()).map_or_else(|| Err(PyIndexError::new_err("no such entry")), |at| entries.get_item(at))
+    }
+
+    fn infos(&self, py: Python<'_>) -> PyResult<Py<PyList>> {
+        let mut infos = Vec::new();
+        for entry in self.entries.bind(py).iter() {
+            let entry = &entry.cast::<PyEntry>()?.get().entry;
+            let is_dir = entry.is_directory();
+            let path = if is_dir { format!("{}/", entry.path) } else { entry.path.to_string() };
+            infos.push((path, is_dir, entry.size_bytes, entry.modified_at));
+        }
+        infos.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let dicts = PyList::empty(py);
+        for (path, is_dir, size_bytes, modified_at) in infos {
+            let dict = PyDict::new(py);
+            dict.set_item(intern!(py, "path"), path)?;
+            dict.set_item(intern!(py, "is_dir"), is_dir)?;
+            dict.set_item(intern!(py, "size"), if is_dir { 0 } else { size_bytes })?;
+            dict.set_item(intern!(py, "modified_at"), modified_at.map(|time| time.to_string()).unwrap_or_default())?;
+            dicts.append(dict)?;
+        }
+        Ok(dicts.unbind())
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

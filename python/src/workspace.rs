@@ -24,7 +24,7 @@ use treehold::feed::{Feed, FeedPage, FeedView};
 use treehold::layer::Allowance;
 use treehold::memory::MemorySettings;
 use treehold::ops::Version;
-use treehold::session::{CallNotes, ThreadDurability};
+use treehold::session::{CallNotes, ThreadDurability, UndoOf};
 use treehold::store::Outbox;
 use treehold::tools::consent;
 use treehold::tools::{ToolCall, ToolFormat, ToolOutput, ToolSet};
@@ -97,6 +97,11 @@ impl PyWorkspace {
                 && let Some(rows) = stored.get().rows()
             {
                 builder = builder.with_change_source(&path, move |_| Ok(rows.clone())).map_err(|error| raised(py, error))?;
+            }
+            if let Ok(stored) = tree.cast::<PyStoreBackend>()
+                && let Some(kept) = stored.get().past().cloned()
+            {
+                builder = builder.with_history(&path, move |_| Ok(kept.clone())).map_err(|error| raised(py, error))?;
             }
             builder = builder.backend(path, tree_of(&tree)?).map_err(|error| raised(py, error))?;
         }
@@ -777,6 +782,40 @@ operations! { PySession {
         this.history_work(py, id)
     }
 
+    #[pyo3(signature = (path, *, limit = 100))]
+    fn log, alog(this, py, path: Path, limit: usize) {
+        let session = this.session(py)?;
+        Ok(Work::new(async move { data(&session.log(&path.0, limit).await?) }))
+    }
+
+    fn as_of, aas_of(this, py, moment: &Bound<'_, PyAny>) {
+        let (session, workspace, moment) = (this.session(py)?, this.workspace(py)?.clone(), named(moment)?);
+        Ok(Work::new(async move {
+            session.save().await?;
+            Ok(Tree(workspace.tree_as_of(session.scope(), &moment).await?))
+        }))
+    }
+
+    fn restore_files, arestore_files(this, py, paths: Vec<Path>, moment: &Bound<'_, PyAny>) {
+        let (session, moment) = (this.session(py)?, named(moment)?);
+        Ok(Work::new(async move {
+            session.save().await?;
+            let paths: Vec<VfsPathBuf> = paths.into_iter().map(|path| path.0).collect();
+            session.restore_files(&paths, &moment).await
+        }))
+    }
+
+    #[pyo3(signature = (*, of = "thread"))]
+    fn undo, aundo(this, py, of: &str) {
+        let session = this.session(py)?;
+        let of = match of {
+            "thread" => UndoOf::Thread,
+            "user" => UndoOf::User,
+            other => return Err(invalid(py, format!("nobody's changes are named `{other}`; use `thread` or `user`"))),
+        };
+        Ok(Work::new(async move { data(&session.undo(of).await?) }))
+    }
+
     #[pyo3(signature = (sources = None, *, tokens_max = None))]
     fn memory_prompt, amemory_prompt(this, py, sources: Option<Vec<String>>, tokens_max: Option<usize>) {
         this.memory_work(py, sources, tokens_max)
@@ -814,6 +853,11 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 fn checkpoint_id(py: Python<'_>, id: &str) -> PyResult<CheckpointId> {
     id.parse().map_err(|_| invalid(py, format!("`{id}` is no checkpoint id; use one of `checkpoints()`")))
+}
+
+/// Returns the name of a moment: a `datetime` is written as a time.
+fn named(moment: &Bound<'_, PyAny>) -> PyResult<String> {
+    moment.extract::<String>().or_else(|_| timestamp(moment).map(|time| time.to_string()))
 }
 
 fn at_id(py: Python<'_>, id: Option<&str>) -> PyResult<At> {

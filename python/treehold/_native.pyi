@@ -699,6 +699,10 @@ class Listing:
     @property
     def failures(self) -> list[Failure]:
         """The parts of the tree that could not be read."""
+    def infos(self) -> list[dict[str, str | int]]:
+        """Returns the entries as dicts in the form of agent frameworks, by path: `path` (that of a directory ends in `/`), `is_dir`,
+        `size` in bytes, and `modified_at` in ISO 8601. Cheaper than to ask each entry.
+        """
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Entry]: ...
     def __getitem__(self, index: int, /) -> Entry: ...
@@ -1330,7 +1334,20 @@ class StateBackend(Backend):
     def __new__(cls) -> Self: ...
 
 class StoreBackend(Backend):
-    """Files as rows of a store."""
+    """Files as rows of a store.
+
+    With `history`, each change keeps the content that it replaced, in the same commit: `keep_last` contents of each path (by
+    default 20, at most 1,000), each for `older_than_seconds` after it was replaced (by default 30 days).
+
+    >>> import treehold
+    >>> tree = treehold.StoreBackend(treehold.Store.open("memory:"), ("notes",), history=True)
+    >>> for text in ("one", "two"):
+    ...     _ = tree.write("/a.md", text)
+    >>> tree.at("~1").read("/a.md").text()
+    'one'
+    >>> [revision["number"] for revision in tree.log("/a.md")]
+    [2, 1]
+    """
 
     def __new__(
         cls,
@@ -1340,7 +1357,25 @@ class StoreBackend(Backend):
         index: Literal["words", "trigrams"] | None = None,
         ttl_seconds: _Seconds | None = None,
         file_bytes_max: int | None = None,
+        history: bool = False,
+        keep_last: int | None = None,
+        older_than_seconds: _Seconds | None = None,
     ) -> Self: ...
+    def at(self, moment: str | datetime) -> Backend:
+        """Returns the tree as it was at a moment, read-only: `~2` (two changes before the newest), `v3` (the third version of a file),
+        `latest`, a time, or an age such as `2h`.
+
+        Raises `Unsupported` if the tree keeps no history. What is not known of the past raises `NotFound` when it is read.
+        """
+
+    def log(self, path: str) -> list[dict[str, _Json]]:
+        """Returns the versions of a file, newest first: number, time, operation, size, and who made the change.
+
+        Raises `Unsupported` if the tree keeps no history.
+        """
+
+    def alog(self, path: str) -> _Async[list[dict[str, _Json]]]:
+        """Does what `log` does, on the running event loop."""
 
 class FilesystemBackend(Backend):
     """A directory of this machine. Nothing outside it can be reached."""
@@ -1734,6 +1769,43 @@ class Session(Backend):
 
     def ahistory(self, id: str | None = None) -> _Async[Backend]:
         """Does what `history` does, on the running event loop."""
+
+    def log(self, path: str, *, limit: int = 100) -> dict[str, _Json]:
+        """Returns the versions of a file as `revisions`, newest first, and as `more` whether there may be older ones.
+
+        A route with a history has all recorded versions, the state of a thread those of its checkpoints. Raises `Unsupported` for
+        a route that keeps no past.
+        """
+
+    def alog(self, path: str, *, limit: int = 100) -> _Async[dict[str, _Json]]:
+        """Does what `log` does, on the running event loop."""
+
+    def as_of(self, moment: str | datetime) -> Backend:
+        """Returns the whole tree as it was at a moment, read-only: `~2`, `v3`, `latest`, a time, an age such as `2h`, or the id or
+        label of a checkpoint. Calls to routes that keep no past raise `Unsupported`.
+        """
+
+    def aas_of(self, moment: str | datetime) -> _Async[Backend]:
+        """Does what `as_of` does, on the running event loop."""
+
+    def restore_files(self, paths: Sequence[str], moment: str | datetime) -> list[Changed]:
+        """Writes files and directories as they were at a moment, and removes what did not exist then.
+
+        Raises `Unsupported` for a route that keeps no past, and `NotFound` where the past is not known; nothing is changed then.
+        """
+
+    def arestore_files(self, paths: Sequence[str], moment: str | datetime) -> _Async[list[Changed]]:
+        """Does what `restore_files` does, on the running event loop."""
+
+    def undo(self, *, of: Literal["thread", "user"] = "thread") -> dict[str, _Json]:
+        """Reverts the newest call that changed something and is not undone yet: of this thread, over its state and all routes with a
+        history, or of the user, from whichever thread, in routes with a history. Returns what was undone.
+
+        Raises `NotFound` if nothing is left to undo, and `Conflict` if somebody changed a file since.
+        """
+
+    def aundo(self, *, of: Literal["thread", "user"] = "thread") -> _Async[dict[str, _Json]]:
+        """Does what `undo` does, on the running event loop."""
 
     def memory_prompt(self, sources: Sequence[str] | None = None, *, tokens_max: int | None = None) -> str:
         """Reads memory files and renders them for a system prompt. By default those that the workspace configures."""

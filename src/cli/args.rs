@@ -153,6 +153,8 @@ pub(crate) enum Command {
     Export(commands::import::Export),
     #[cfg(unix)]
     Mirror(commands::mirror::MirrorCommand),
+    #[cfg(unix)]
+    Sync(commands::sync::Sync),
     Run(commands::run::Run),
     Shell(commands::shell::Shell),
     Tools(commands::tools::Tools),

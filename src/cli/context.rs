@@ -61,7 +61,7 @@ pub(crate) async fn until_interrupted(context: &mut Context, command: Command) -
         #[cfg(feature = "serve")]
         Command::Serve(_) => return finished(context, command).await,
         #[cfg(unix)]
-        Command::Mirror(_) | Command::Import(_) | Command::Export(_) => return finished(context, command).await,
+        Command::Mirror(_) | Command::Sync(_) | Command::Import(_) | Command::Export(_) => return finished(context, command).await,
         // An interrupt is for the editor.
         Command::Edit(ref edit) if edit.opens_editor() => return finished(context, command).await,
         _ => {}

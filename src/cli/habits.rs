@@ -17,7 +17,7 @@ Usage: treehold [OPTIONS] COMMAND
   change     write  append  edit  patch  rm  mv  cp  mkdir
   go back    restore  undo  checkpoint  thread  overlay
   agents     run  shell  tools  memory  session  state  trace
-  exchange   import  export  mirror
+  exchange   import  export  mirror  sync
   serve      mcp  serve  token
   set up     config  store  doctor  completions  man
 
@@ -200,7 +200,7 @@ mod tests {
             assert!(named.contains(command), "`{command}` is not in the short help");
         }
         // Builds without servers have fewer commands.
-        let others = ["mcp", "serve", "token", "import", "export", "mirror"];
+        let others = ["mcp", "serve", "token", "import", "export", "mirror", "sync"];
         for name in &named {
             assert!(commands.contains(name) || others.contains(name), "`{name}` is no command");
         }

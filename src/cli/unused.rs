@@ -19,7 +19,7 @@ fn ignored(command: &[&str]) -> Option<Vec<&'static str>> {
         ["ls" | "tree" | "cat" | "head" | "stat" | "find" | "glob" | "grep" | "search" | "diff"] => Vec::new(),
         ["write" | "append" | "edit" | "patch" | "rm" | "mv" | "cp" | "mkdir"] => Vec::new(),
         ["status" | "log" | "show" | "restore" | "undo"] => Vec::new(),
-        ["timeline" | "watch" | "import" | "export" | "mirror" | "run" | "shell" | "mcp" | "serve" | "doctor"] => Vec::new(),
+        ["timeline" | "watch" | "import" | "export" | "mirror" | "sync" | "run" | "shell" | "mcp" | "serve" | "doctor"] => Vec::new(),
         ["memory", "show"] | ["overlay", "diff" | "apply" | "discard"] => Vec::new(),
         ["checkpoint", "create" | "restore"] => Vec::new(),
         ["checkpoint", "ls" | "show" | "diff" | "prune"] => but_for(&["thread", "user", "tenant"]),

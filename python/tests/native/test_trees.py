@@ -114,6 +114,23 @@ def test_batch_is_applied_as_a_whole_or_not_at_all(tree: Backend) -> None:
     assert tree.delete("/d").entries == 1 and tree.copy("/c", "/e").created
 
 
+def test_infos_say_what_the_entries_say(tree: Backend) -> None:
+    for path in ("/b", "/b.d/inner", "/B", "/é"):
+        tree.write(path, path)
+    listing = tree.ls("/")
+    expected = [
+        {
+            "path": entry.path + ("/" if entry.is_dir else ""),
+            "is_dir": entry.is_dir,
+            "size": 0 if entry.is_dir else entry.size_bytes,
+            "modified_at": entry.modified_at_iso or "",
+        }
+        for entry in listing.entries
+    ]
+    assert listing.infos() == sorted(expected, key=lambda info: str(info["path"]))
+    assert len(listing.infos()) == 4
+
+
 def test_listing_glob_and_grep_page_to_their_ends(tree: Backend) -> None:
     tree.write_many((f"/d/{number:02}.md", f"needle {number}\nother\n") for number in range(25))
     names: list[str] = []

@@ -23,6 +23,9 @@ VIDEO_BYTES_MAX: Final = int(getattr(utils, "MAX_VIDEO_INPUT_BYTES", 1 << 30))
 """The largest video that deepagents reads."""
 
 
+ROOT: Final = Path("/")
+
+
 class FilesystemBackend(TreeBackend, TheirFilesystemBackend):
     """Reads and writes files of this machine.
 
@@ -52,9 +55,10 @@ class FilesystemBackend(TreeBackend, TheirFilesystemBackend):
 
     def _tree(self, *, create: bool = False) -> treehold.Backend:
         """Opens the directory at the first use, and again if another one is in its place. Only a write creates it."""
-        path = self.cwd if self.virtual_mode else Path("/")
+        path = self.cwd if self.virtual_mode else ROOT
         opened = self._opened
-        if opened is not None and opened[1] == path and _identity(path) == opened[2]:
+        # No other directory takes the place of the root.
+        if opened is not None and opened[1] == path and (path is ROOT or _identity(path) == opened[2]):
             return opened[0]
         native = treehold.FilesystemBackend(path, create_root=create, cross_mounts=True)
         self._opened = (native, path, _identity(path))
@@ -65,6 +69,9 @@ class FilesystemBackend(TreeBackend, TheirFilesystemBackend):
 
     def _inner(self, path: str) -> str:
         if not self.virtual_mode:
+            # Most paths are absolute and normal already.
+            if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
+                return path
             return os.path.abspath(os.path.join(self.cwd, path))
         if ".." in path and ".." in path.split("/"):
             raise ValueError("Path traversal not allowed")

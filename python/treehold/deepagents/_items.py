@@ -47,9 +47,10 @@ class Items(BackendProtocol):
         self._store = store
         self._namespace = namespace
         self._mirrors = mirrors
+        self._queues = QUEUES.of(store)
 
     def _queue(self, path: str) -> Queue:
-        return QUEUES.of(self._store, (self._namespace, path))
+        return self._queues[hash((self._namespace, path)) % len(self._queues)]
 
     # One file
 
@@ -66,7 +67,7 @@ class Items(BackendProtocol):
 
     def write(self, file_path: str, content: str) -> WriteResult:
         try:
-            with self._queue(file_path).turn():
+            with self._queue(file_path):
                 made = _files.new_file(content, _stored(self._store.get(self._namespace, file_path)))
                 self._store.put(self._namespace, file_path, made)
         except Busy:
@@ -81,7 +82,7 @@ class Items(BackendProtocol):
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
         try:
-            with self._queue(file_path).turn():
+            with self._queue(file_path):
                 item = self._store.get(self._namespace, file_path)
                 made, result = self._edited(item, file_path, old_string, new_string, replace_all)
                 if made is not None:

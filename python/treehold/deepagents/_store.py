@@ -29,6 +29,8 @@ from treehold.langgraph import TreeholdStore
 class StoredTree(TreeBackend):
     """The native tree of one namespace of a `TreeholdStore`."""
 
+    _lists_plainly = True
+
     def __init__(self, store: TreeholdStore, namespace: Namespace) -> None:
         self._native = treehold.StoreBackend(store.store, files_namespace(store.namespace, namespace))
         self._adoption = Adoption(store.store, (*store.namespace, *namespace), self._native)
@@ -148,21 +150,19 @@ class StoreBackend(TheirStoreBackend):
     def __init__(self, *, namespace: NamespaceFactory, store: BaseStore | None = None) -> None:
         super().__init__(namespace=namespace, store=store)
         self._mirrors = Mirrors()
-        self._trees: dict[tuple[int, Namespace], tuple[TreeholdStore, StoredTree]] = {}
+        self._known: dict[tuple[int, Namespace], tuple[BaseStore, Items | StoredTree]] = {}
 
     def _files(self) -> Items | StoredTree:
         """Returns the files of the namespace of the running call."""
         store, namespace = self._get_store(), self._get_namespace()
-        if not isinstance(store, TreeholdStore):
-            return Items(store, namespace, self._mirrors)
-        known = self._trees.get((id(store), namespace))
+        known = self._known.get((id(store), namespace))
         if known is not None and known[0] is store:
             return known[1]
-        tree = StoredTree(store, namespace)
-        if len(self._trees) >= 1000:
-            self._trees.clear()
-        self._trees[id(store), namespace] = (store, tree)
-        return tree
+        files = StoredTree(store, namespace) if isinstance(store, TreeholdStore) else Items(store, namespace, self._mirrors)
+        if len(self._known) >= 1000:
+            self._known.clear()
+        self._known[id(store), namespace] = (store, files)
+        return files
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         return self._files().read(file_path, offset, limit)

@@ -24,14 +24,32 @@ BINARY_EDIT: Final = "Error: Cannot edit binary files with text replacements."
 _file_type = cast("Callable[[str], str]", getattr(utils, "_get_backend_read_file_type", None) or getattr(utils, "_get_file_type"))
 
 
+_types: dict[str, str] = {}
+"""The kinds of files by the end of their names, as far as they were asked for."""
+
+
+def _type_of(path: str) -> str:
+    """Returns the kind of a file. Only the end of its name matters, so deepagents is asked once for each."""
+    dot = path.rfind(".")
+    if dot <= 0 or path[dot - 1] in "/." or len(path) - dot > 16:
+        return _file_type(path)
+    end = path[dot:]
+    known = _types.get(end)
+    if known is None:
+        if len(_types) >= 1000:
+            _types.clear()
+        known = _types[end] = _file_type(path)
+    return known
+
+
 def is_media(path: str) -> bool:
     """Tells whether deepagents reads a file of this name as a whole, in base64, and shows it as an image or document."""
-    return _file_type(path) != "text"
+    return _type_of(path) != "text"
 
 
 def is_video(path: str) -> bool:
     """Tells whether a file of this name is a video, whose size is limited."""
-    return _file_type(path) == "video"
+    return _type_of(path) == "video"
 
 
 def shown(content: str) -> str:

@@ -7,7 +7,7 @@ paths relate to the caller's, and how its errors read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from deepagents.backends.protocol import (
     BackendProtocol,
@@ -63,6 +63,9 @@ class TreeBackend(BackendProtocol):
     _follows_links = False
     """Whether a listing tells what links lead to."""
 
+    _lists_plainly = False
+    """Whether entries are shown as the tree has them: the paths are the caller's, and the times are those of the tree."""
+
     def _size_max_bytes(self) -> int | None:
         """Returns the size of the largest file that `grep` reads."""
         return None
@@ -96,6 +99,8 @@ class TreeBackend(BackendProtocol):
         try:
             while True:
                 page = self._tree().ls(inner, limit=PAGE, after=after, links=self._follows_links)
+                if self._is_plain(page, after):
+                    return LsResult(entries=cast("list[FileInfo]", page.infos()))
                 entries += page.entries
                 after = page.next
                 if after is None:
@@ -111,12 +116,18 @@ class TreeBackend(BackendProtocol):
         try:
             while True:
                 page = await self._tree().als(inner, limit=PAGE, after=after, links=self._follows_links)
+                if self._is_plain(page, after):
+                    return LsResult(entries=cast("list[FileInfo]", page.infos()))
                 entries += page.entries
                 after = page.next
                 if after is None:
                     return self._listed(entries, page.failures)
         except treehold.Error as error:
             return self._not_listed(path, error)
+
+    def _is_plain(self, page: treehold.Listing, after: str | None) -> bool:
+        """Tells whether a page is the whole listing, and needs no changes."""
+        return self._lists_plainly and after is None and page.next is None and not page.failures
 
     def _listed(self, entries: Iterable[treehold.Entry], failures: Sequence[treehold.Failure]) -> LsResult:
         infos = [self._info(entry) for entry in entries]

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Hashable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
-from typing import Final
+from contextlib import asynccontextmanager
+from typing import Final, cast
 from weakref import WeakKeyDictionary
+
+_running_loop = cast("Callable[[], asyncio.AbstractEventLoop | None]", asyncio._get_running_loop)  # pyright: ignore[reportPrivateUsage]
+"""Returns the event loop that the thread runs, if any. The public function raises where there is none, which takes longer."""
 
 QUEUES: Final = 64
 """How many queues a store has. Two files that share one merely wait for each other."""
@@ -56,16 +59,14 @@ class Queue:
                     return
                 self._loops.popleft()
 
-    @contextmanager
-    def turn(self) -> Generator[None, None, None]:
+    def __enter__(self) -> None:
         """Waits for one's turn by blocking."""
         waiting = self._arrive(_running_loop(), blocks=True)
         if waiting is not None:
             waiting.result()
-        try:
-            yield
-        finally:
-            self._leave()
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
 
     @asynccontextmanager
     async def aturn(self) -> AsyncGenerator[None, None]:
@@ -92,17 +93,10 @@ class Queues:
         self._lock = threading.Lock()
         self._stores: WeakKeyDictionary[object, list[Queue]] = WeakKeyDictionary()
 
-    def of(self, store: object, key: Hashable) -> Queue:
-        """Returns the queue for one file of a store."""
+    def of(self, store: object) -> list[Queue]:
+        """Returns the queues for the files of a store. Equal keys of files have equal hashes, and so the same queue."""
         with self._lock:
             queues = self._stores.get(store)
             if queues is None:
                 queues = self._stores[store] = [Queue() for _ in range(QUEUES)]
-        return queues[hash(key) % QUEUES]
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+        return queues

@@ -7,11 +7,12 @@ use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Style, counted};
 use crate::cli::signal;
 use crate::error::ErrorRecord;
-use crate::mirror::{Mirror, MirrorConflicts, MirrorEvent, MirrorOptions, MirrorReport};
+use crate::mirror::{Mirror, MirrorAction, MirrorConflicts, MirrorEvent, MirrorOptions, MirrorReport};
 use crate::ops::StatOptions;
 use crate::{Error, VfsPathBuf};
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -59,7 +60,48 @@ enum Conflicts {
 
 impl MirrorCommand {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let base = VfsPathBuf::parse(&self.path)?;
+        let conflicts = match self.conflicts {
+            Conflicts::Tree => MirrorConflicts::Tree,
+            Conflicts::Markers => MirrorConflicts::Markers,
+        };
+        let options = MirrorOptions::new().with_write_back(self.write_back).with_conflicts(conflicts).with_keep(self.keep || self.once);
+        let mirroring = Mirroring { path: &self.path, directory: &self.directory, options, once: self.once, doing: "mirroring" };
+        let Some(ended) = mirroring.run(context).await? else { return Ok(Outcome::Interrupted) };
+        if ended.last.kept && !self.keep && !self.once {
+            context.out.notice(format_args!(
+                "`{}` stays, because it holds changes that could not be written back; run the command again to try again",
+                self.directory.display()
+            ));
+        }
+        Ok(ended.outcome(context, |_| true))
+    }
+}
+
+/// A mirror that a command runs until it is interrupted, or once.
+pub(super) struct Mirroring<'a> {
+    /// The directory of the tree.
+    pub(super) path: &'a str,
+    /// The directory of the host.
+    pub(super) directory: &'a Path,
+    pub(super) options: MirrorOptions,
+    /// Whether it ends after the first comparison.
+    pub(super) once: bool,
+    /// What the command does, for people.
+    pub(super) doing: &'static str,
+}
+
+/// What a mirror did.
+pub(super) struct Ended {
+    pub(super) first: MirrorReport,
+    pub(super) last: MirrorReport,
+    /// How often each thing was done.
+    pub(super) counts: BTreeMap<MirrorAction, usize>,
+}
+
+impl Mirroring<'_> {
+    /// Runs the mirror and prints what it does. Returns `None` if it was interrupted before it began.
+    pub(super) async fn run(self, context: &mut Context) -> Result<Option<Ended>, Failure> {
+        let base = VfsPathBuf::parse(self.path)?;
         for name in forgetful_stores(&context.config()?) {
             context.out.notice(format_args!("the store `{name}` is in memory; its content is lost when this command ends"));
         }
@@ -77,34 +119,33 @@ impl MirrorCommand {
             None => None,
         };
         let (observed, mut events) = mpsc::unbounded_channel();
-        let conflicts = match self.conflicts {
-            Conflicts::Tree => MirrorConflicts::Tree,
-            Conflicts::Markers => MirrorConflicts::Markers,
-        };
-        let options = MirrorOptions::new()
-            .with_write_back(self.write_back)
-            .with_conflicts(conflicts)
-            .with_keep(self.keep || self.once)
+        let options = self
+            .options
             .with_protections(context.config()?.named_protections(&base)?)
             // If nobody reads the events any more, the command is ending.
             .with_observer(move |event| drop(observed.send(event.clone())));
         let mut stop = std::pin::pin!(signal::stop());
         let mirror = tokio::select! {
-            opened = Mirror::open(tree, news, &self.directory, options) => opened?,
-            () = &mut stop => return Ok(Outcome::Interrupted),
+            opened = Mirror::open(tree, news, self.directory, options) => opened?,
+            () = &mut stop => return Ok(None),
+        };
+        let mut counts = BTreeMap::new();
+        let mut tell = |out: &mut Output, event: &MirrorEvent| {
+            *counts.entry(event.action).or_default() += 1;
+            print(out, event)
         };
         let mut printed = Ok(());
         if !self.once {
             while let Ok(event) = events.try_recv() {
-                print(&mut context.out, &event)?;
+                tell(&mut context.out, &event)?;
             }
             context.out.flush()?;
-            context.out.notice(format_args!("mirroring `{base}` in `{}` until interrupted", self.directory.display()));
+            context.out.notice(format_args!("{} `{base}` in `{}` until interrupted", self.doing, self.directory.display()));
             loop {
                 tokio::select! {
                     () = &mut stop => break,
                     Some(event) = events.recv() => {
-                        printed = print(&mut context.out, &event).and_then(|()| context.out.flush());
+                        printed = tell(&mut context.out, &event).and_then(|()| context.out.flush());
                     }
                 }
                 // Whoever read the output is gone. The last changes are written back nevertheless.
@@ -117,29 +158,28 @@ impl MirrorCommand {
         while printed.is_ok()
             && let Ok(event) = events.try_recv()
         {
-            printed = print(&mut context.out, &event);
+            printed = tell(&mut context.out, &event);
         }
         printed?;
-        let (first, last) = (mirror.first(), last?);
-        self.end(context, if self.once { first } else { &last }, &last)
+        let (first, last) = (mirror.first().clone(), last?);
+        Ok(Some(Ended { first: if self.once { first } else { last.clone() }, last, counts }))
     }
+}
 
-    /// Says what is left, and fails if something is not where it should be.
-    fn end(&self, context: &mut Context, told: &MirrorReport, last: &MirrorReport) -> Result<Outcome, Failure> {
-        if last.kept && !self.keep && !self.once {
-            context.out.notice(format_args!(
-                "`{}` stays, because it holds changes that could not be written back; run the command again to try again",
-                self.directory.display()
-            ));
-        }
-        let failed = told.failures.iter().chain(&last.failures).find_map(|event| event.error.as_ref());
-        match failed.filter(|_| last.kept) {
+impl Ended {
+    /// Fails if something is not where it should be. `counts` says whether a failure does.
+    pub(super) fn outcome(&self, context: &mut Context, counts: impl Fn(&ErrorRecord) -> bool) -> Outcome {
+        let errors = |report: &'_ MirrorReport| -> Vec<ErrorRecord> {
+            report.failures.iter().filter_map(|event| event.error.clone()).filter(|error| counts(error)).collect()
+        };
+        let (first, last) = (errors(&self.first), errors(&self.last));
+        match first.first().or(last.first()).filter(|_| self.last.kept) {
             Some(error) => {
-                let count = told.failures.len().max(last.failures.len());
+                let count = first.len().max(last.len());
                 context.out.notice(format_args!("{} could not be mirrored", counted(count, "path", "paths")));
-                Ok(Outcome::Failed(kind(error)))
+                Outcome::Failed(kind(error))
             }
-            None => Ok(Outcome::Done),
+            None => Outcome::Done,
         }
     }
 }

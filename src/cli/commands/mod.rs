@@ -42,6 +42,8 @@ pub(crate) mod stat;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod store;
+#[cfg(unix)]
+pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod timeline;
 #[cfg(feature = "serve")]
@@ -110,6 +112,8 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Export(export) => export.run(context).await,
         #[cfg(unix)]
         Command::Mirror(mirror) => mirror.run(context).await,
+        #[cfg(unix)]
+        Command::Sync(sync) => sync.run(context).await,
         Command::Run(run) => run.run(context).await,
         // The shell runs commands, and not the other way around.
         Command::Shell(_) => Err(Error::invalid_argument("this is a shell already").into()),

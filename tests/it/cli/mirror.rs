@@ -15,8 +15,12 @@ struct Mirroring {
 
 impl Mirroring {
     fn start(home: &Home, path: &str, args: &[&str]) -> Self {
+        Self::run(home, &[&["mirror", path, "../out"], args].concat())
+    }
+
+    fn run(home: &Home, args: &[&str]) -> Self {
         let mut command = Command::new(binary());
-        command.args(["--jsonl", "mirror", path, "../out"]).args(args).current_dir(home.work());
+        command.arg("--jsonl").args(args).current_dir(home.work());
         command.env("TREEHOLD_DATA", home.data()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -179,4 +183,49 @@ fn mirror_once_leaves_the_files_and_ends() {
     home.ok(&["write", "/memories/a.md", "two\n"]);
     home.ok(&["mirror", "/memories", "../out", "--once"]);
     assert_eq!(std::fs::read_to_string(home.work().join("../out/a.md")).unwrap(), "two\n");
+}
+
+#[test]
+fn sync_keeps_a_directory_of_notes_and_one_of_the_tree_equal() {
+    let home = Home::new();
+    home.put("../out/mine.md", "mine\n");
+    home.put("../out/both.md", "host\n");
+    home.ok(&["write", "/memories/notes/agent.md", "agent\n"]);
+    home.ok(&["write", "/memories/notes/both.md", "tree\n"]);
+    let done = home.ok(&["sync", "../out", "/memories/notes"]);
+    assert!(done.contains("written_back       /mine.md\n") && done.contains("mirrored           /agent.md\n"), "{done}");
+    assert!(done.contains("conflict           /both.md"), "{done}");
+    let names: Vec<String> = home.ok(&["ls", "/memories/notes"]).lines().map(str::to_owned).collect();
+    assert!(names.iter().any(|name| name.contains("both.conflict-")), "{names:?}");
+    // What is done between two runs is carried over by the second.
+    home.ok(&["rm", "/memories/notes/mine.md"]);
+    std::fs::remove_file(home.work().join("../out/agent.md")).unwrap();
+    let done = home.ok(&["sync", "../out", "/memories/notes"]);
+    assert!(done.contains("removed            /mine.md\n") && done.contains("removed_from_tree  /agent.md\n"), "{done}");
+    assert_eq!(home.ok(&["sync", "../out", "/memories/notes"]), "");
+    // It follows both sides until it is interrupted, and leaves the files.
+    let mut syncing = Mirroring::run(&home, &["sync", "../out", "/memories/notes", "--watch"]);
+    home.ok(&["write", "/memories/notes/later.md", "from the agent\n"]);
+    syncing.until("mirrored", "/later.md");
+    syncing.put("new.md", "from the editor\n");
+    syncing.until("written_back", "/new.md");
+    assert_eq!(home.ok(&["cat", "/memories/notes/new.md"]), "from the editor\n");
+    assert_eq!(syncing.read("later.md"), "from the agent\n");
+    let directory = syncing.directory.clone();
+    assert_eq!(syncing.end(), 0);
+    assert!(directory.join("later.md").exists());
+}
+
+#[test]
+fn sync_creates_what_is_missing_and_refuses_what_governs_the_tree() {
+    let home = Home::new();
+    home.put("../out/a.md", "a\n");
+    home.ok(&["sync", "../out", "/memories/new/place"]);
+    assert_eq!(home.ok(&["cat", "/memories/new/place/a.md"]), "a\n");
+    home.ok(&["sync", "../made", "/memories/new"]);
+    assert_eq!(std::fs::read_to_string(home.work().join("../made/place/a.md")).unwrap(), "a\n");
+    let data = home.data().to_str().unwrap().to_owned();
+    assert!(home.error(&["sync", &data, "/memories/new"], 2).contains("may not be written"));
+    assert!(home.error(&["sync", "inner", "/workspace"], 2).contains("lies in the tree"));
+    home.error(&["sync", "../out", "/memories/new/place/a.md"], 2);
 }

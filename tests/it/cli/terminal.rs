@@ -216,6 +216,7 @@ const SHOWING: &[&[&str]] = &[
     &["import", "none\u{1b}[31m", "/x"],
     &["export", "/", "exported\u{1b}[31m"],
     &["mirror", "/", "mirrored\u{1b}[31m", "--once"],
+    &["sync", "synced\u{1b}[31m", "/"],
     &["session", "ls"],
     &["session", "show", SESSION],
     &["session", "messages", SESSION],

@@ -119,7 +119,7 @@ fn of_command(command: &str) -> Result<Door, &'static str> {
         "ls" => Ok(Door::Command),
         "run" => Ok(Door::Run),
         "mcp" | "serve" => Err("asked by itself, tool by tool and route by route"),
-        "tree" | "find" | "glob" | "grep" | "search" | "import" | "export" | "mirror" => Err(WALK),
+        "tree" | "find" | "glob" | "grep" | "search" | "import" | "export" | "mirror" | "sync" => Err(WALK),
         "cat" | "head" | "stat" | "diff" | "write" | "append" | "edit" | "patch" | "rm" | "mkdir" | "mv" | "cp" | "tools" => {
             Err(NO_LISTING)
         }

@@ -139,6 +139,7 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
             "mirror /locked locked --once --write-back",
             "mirror /past past --once",
         ]),
+        "sync" => lines(&["sync synced /", "sync repo /locked", "sync hidden /secret", "sync repo /open/repo"]),
         "run" => lines(&["run calls.jsonl"]),
         // The words of the shell are separated by tabs here.
         "shell" => each(&shown, &|path| format!("shell -c cd\t{path};ls;cat\t{path};write\t/locked/l\tx;overlay\tdiff\t--git")),

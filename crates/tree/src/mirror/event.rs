@@ -66,7 +66,7 @@ pub enum MirrorSide {
     Tree,
     /// The directory's.
     Directory,
-    /// Both, with conflict markers.
+    /// Both: with conflict markers, or the directory's in a file beside the tree's.
     Both,
 }
 

@@ -301,6 +301,10 @@ impl Files {
 
     /// Puts back what the tree has, after it refused a change.
     pub(super) async fn refused(&self, path: &VfsPath, host: Option<HostNode>, error: &Error) -> Result<Outcome> {
+        if self.options.loses_nothing() && host.is_some() {
+            let message = format!("{}; the file in the directory stays as it is", error.message());
+            return Err(Error::new(error.kind(), message).at(path));
+        }
         let event = MirrorEvent::new(MirrorAction::Refused, &path.to_owned()).with_error(error);
         let read = match self.read_tree(path).await {
             // Unreadable files are not in the directory either.
@@ -367,7 +371,7 @@ impl Files {
                     return self.send(job, content, node, empty, MirrorAction::WrittenBack).await;
                 }
                 let kind = MergeConflictKind::ChangedAndRemoved;
-                if self.options.conflicts == MirrorConflicts::Markers {
+                if self.options.conflicts != MirrorConflicts::Tree {
                     let sent = self.send(job, content, node, empty, MirrorAction::WrittenBack).await?;
                     return Ok(sent.with(MirrorEvent::conflict(path, kind, MirrorSide::Directory)));
                 }
@@ -402,6 +406,17 @@ impl Files {
         }
     }
 
+    /// Writes the directory's side of a conflict to a new file beside it, which the next look takes as an addition.
+    async fn copy_aside(&self, path: &VfsPath, content: &Content) -> Result<()> {
+        let (at, bytes) = (name_aside(path, content.hash)?, content.bytes.clone());
+        let write = move |ground: &Ground| match ground.host.write(&at, &bytes, None) {
+            // An earlier attempt made it: the name tells the content.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists || error.kind() == ErrorKind::Conflict => Ok(()),
+            written => written.map(drop),
+        };
+        self.on_host(write).await
+    }
+
     /// Merges two files that both changed.
     async fn merge(&self, job: &Job, tree: Content, version: Version, content: Content, node: HostNode) -> Result<Outcome> {
         let path = &job.path;
@@ -414,11 +429,15 @@ impl Files {
             None => None,
         };
         let (merged, kind) = merge_texts(base, tree.bytes.clone(), content.bytes.clone(), self.options.conflicts).await?;
+        let copies = self.options.loses_nothing();
         let event = kind.map(|kind| {
-            let kept = if merged.is_some() { MirrorSide::Both } else { MirrorSide::Tree };
+            let kept = if merged.is_some() || copies { MirrorSide::Both } else { MirrorSide::Tree };
             MirrorEvent::conflict(path, kind, kept)
         });
         let Some(merged) = merged else {
+            if copies {
+                self.copy_aside(path, &content).await?;
+            }
             let known = self.write_host(path, tree, Some(version), Some(node)).await?;
             return Ok(Outcome { events: event.into_iter().collect(), ..Outcome::known(path, Known::File(known)) });
         };
@@ -449,6 +468,21 @@ impl Job {
         let Self { step, path, base, tree, empty, host } = self;
         Self { step: *step, path: path.clone(), base: *base, tree: *tree, empty: *empty, host: *host }
     }
+}
+
+/// Returns the name of a copy of some content beside a file: with a part of the hash, before the extension.
+fn name_aside(path: &VfsPath, hash: Hash) -> Result<VfsPathBuf> {
+    let name = path.name();
+    let (stem, extension) = match name.rfind('.') {
+        Some(dot) if dot > 0 => name.split_at(dot),
+        _ => (name, ""),
+    };
+    let mark = format!(".conflict-{}", &hash.to_hex().as_str()[..8]);
+    // Hosts limit a name to 255 bytes.
+    let room = 255_usize.saturating_sub(mark.len() + extension.len());
+    let stem = &stem[..stem.floor_char_boundary(room)];
+    let above = path.parent().filter(|parent| !parent.is_root()).map_or("", VfsPath::as_str);
+    Ok(VfsPathBuf::parse(format!("{above}/{stem}{mark}{extension}"))?)
 }
 
 /// Merges two texts. Returns the merged text, if there is one, and the conflict, if there is one.

@@ -56,7 +56,7 @@ const HEARD_MAX: usize = 10_000;
 
 /// A tree as files in a directory, kept equal until it is closed or dropped.
 ///
-/// The directory must be missing or empty, or be what an earlier mirror left. At the end the files are removed, and the directory if it was
+/// The directory must be missing or empty, or be what an earlier mirror left, unless [`MirrorOptions::existing`] is set. At the end the files are removed, and the directory if it was
 /// created for the mirror. [`Mirror::close`] writes back the last changes first; so does a drop within a runtime, in the background.
 ///
 /// Other programs may change the directory at any time. A mirror replaces a file by an exchange of names and looks at what it took out, so
@@ -112,6 +112,7 @@ impl Mirror {
     /// Paths that cannot be mirrored are in [`Mirror::first`].
     ///
     /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for options that contradict each other,
     /// [`AlreadyExists`](ErrorKind::AlreadyExists) for a directory with other content, [`Conflict`](ErrorKind::Conflict) for one that
     /// another mirror uses or that may hold unsaved edits of one, [`InvalidArgument`](ErrorKind::InvalidArgument) for one that lies in the
     /// mirrored tree, [`TooLarge`](ErrorKind::TooLarge) for a tree with too many nodes, and the errors of the root of either side.
@@ -121,9 +122,10 @@ impl Mirror {
         directory: impl AsRef<Path>,
         options: MirrorOptions,
     ) -> Result<Self> {
-        let (at, write_back) = (directory.as_ref().to_owned(), options.write_back);
+        options.check()?;
+        let (at, write_back, existing) = (directory.as_ref().to_owned(), options.write_back, options.existing);
         let taken = tokio::task::spawn_blocking(move || {
-            let place = Place::take(&at, write_back)?;
+            let place = Place::take(&at, write_back, existing)?;
             let bases = if write_back { Some(place.bases()?) } else { None };
             let known = match &bases {
                 Some(bases) if place.is_resumed => bases.all()?,
@@ -236,6 +238,9 @@ impl Drop for Opening {
         let Some(shared) = self.0.take() else { return };
         // What an earlier mirror left may hold edits.
         let is_resumed = shared.place.lock().as_ref().is_none_or(|place| place.is_resumed);
+        if shared.files.options.existing {
+            return shared.keep_edits();
+        }
         if !is_resumed && let Err(error) = shared.remove(&mut Memory::default()) {
             tracing::warn!(%error, "an unfinished mirror could not be removed");
         }

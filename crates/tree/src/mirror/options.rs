@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use treehold_core::error::{Error, Result};
 use treehold_core::path::VfsPath;
 
 /// What happens to an edit in the directory that conflicts with a change of the tree.
@@ -20,6 +21,10 @@ pub enum MirrorConflicts {
     /// Both contents stay: text is merged with conflict markers, and an edited file that the tree no longer has is created there again.
     /// Where that is impossible, the tree's content stays.
     Markers,
+    /// Nothing of the directory is lost: the tree's content is at the path, and the directory's in a new file beside it, such as
+    /// `notes.conflict-1f3a9c02.md`. An edited file that the tree no longer has is created there again. What a rule refuses, a directory
+    /// in place of a file, and a link in place of a file stay as they are and are failures.
+    Copies,
 }
 
 type Observer = Arc<dyn Fn(&MirrorEvent) + Send + Sync>;
@@ -49,6 +54,9 @@ pub struct MirrorOptions {
     pub validate_every: Duration,
     /// Leaves the files in the directory when the mirror ends. Default false.
     pub keep: bool,
+    /// Takes a directory that has files already: they count as added there, and stay when the mirror ends. Default false. Needs
+    /// `write_back`, `keep` and [`MirrorConflicts::Copies`].
+    pub existing: bool,
     pub(super) guard: Option<Arc<dyn ApplyGuard>>,
     pub(super) observer: Option<Observer>,
 }
@@ -66,6 +74,7 @@ impl Default for MirrorOptions {
             look_every: Duration::from_secs(1),
             validate_every: Duration::from_secs(10),
             keep: false,
+            existing: false,
             guard: Some(Arc::new(Protections::new(VfsPath::ROOT))),
             observer: None,
         }
@@ -148,6 +157,26 @@ impl MirrorOptions {
         self
     }
 
+    /// Sets whether the directory may have files already.
+    #[must_use]
+    pub fn with_existing(mut self, existing: bool) -> Self {
+        self.existing = existing;
+        self
+    }
+
+    /// Fails for settings that contradict each other.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.existing && !(self.write_back && self.keep && self.loses_nothing()) {
+            return Err(Error::invalid_argument("`existing` needs `write_back`, `keep` and conflicts of `copies`; set all of them"));
+        }
+        Ok(())
+    }
+
+    /// Returns whether the directory's side of a conflict is always kept.
+    pub(super) fn loses_nothing(&self) -> bool {
+        self.conflicts == MirrorConflicts::Copies
+    }
+
     /// Sets which files of the tree are not mirrored because they make a tool run code later. By default those are the names in
     /// [`RUNS_CODE`](crate::layer::RUNS_CODE); `None` mirrors everything.
     #[must_use]
@@ -171,6 +200,7 @@ impl fmt::Debug for MirrorOptions {
             .field("conflicts", &self.conflicts)
             .field("skip_empty", &self.skip_empty)
             .field("keep", &self.keep)
+            .field("existing", &self.existing)
             .finish_non_exhaustive()
     }
 }

@@ -250,7 +250,11 @@ impl<'m> Comparison<'m> {
         if !self.files.options.write_back {
             return Some(plan::one_way(base, tree, host));
         }
-        let step = plan::two_way(base, tree, host);
+        let mut step = plan::two_way(base, tree, host);
+        // Only a link or a special file is cleared, which the user may have made.
+        if step == Step::ClearHost && self.files.options.loses_nothing() {
+            step = Step::Leave;
+        }
         let stamp = host.map(|node| node.stamp);
         if matches!(step, Step::Nothing | Step::Adopt | Step::Forget) {
             self.memory.unsettled.remove(path);
@@ -325,6 +329,13 @@ impl<'m> Comparison<'m> {
                 Some(Err(error)) if !is_refusal(&error) => {
                     self.memory.failed.insert(root.clone(), None);
                     self.fail(&root, &error);
+                    sides.unknown.insert(root);
+                    continue;
+                }
+                _ if host_changed && self.files.options.loses_nothing() => {
+                    let message = format!("`{root}` is a file on one side and a directory on the other; rename one of them");
+                    self.memory.failed.insert(root.clone(), None);
+                    self.fail(&root, &Error::new(ErrorKind::Conflict, message).at(&root));
                     sides.unknown.insert(root);
                     continue;
                 }
@@ -456,6 +467,9 @@ impl<'m> Comparison<'m> {
 
     /// Removes a directory that the tree refused. Its files are refused too, and removed one by one.
     async fn refuse_directory(&mut self, path: &VfsPathBuf, error: &Error) {
+        if self.files.options.loses_nothing() {
+            return self.fail(path, error);
+        }
         let at = path.clone();
         match self.files.on_host(move |ground| ground.host.remove_empty(&at)).await {
             Ok(true) => self.emit(MirrorEvent::new(MirrorAction::Refused, path).with_error(error)),

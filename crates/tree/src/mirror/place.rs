@@ -36,8 +36,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Takes a directory for a mirror: one that is missing or empty, or that an earlier mirror left. Creates it if it is missing.
-    pub(super) fn take(directory: &Path, write_back: bool) -> Result<Self> {
+    /// Takes a directory for a mirror: one that is missing or empty, or that an earlier mirror left. With
+    /// `existing`, any other too: its files stay, whatever happens. Creates it if it is missing.
+    pub(super) fn take(directory: &Path, write_back: bool, existing: bool) -> Result<Self> {
         let (directory, parent, name) = named(directory)?;
         let created = fs::create_dir_all(&parent).and_then(|()| open_to_pass(&parent));
         let opened = created.map_err(|error| failed("cannot be created", &directory, error))?;
@@ -45,7 +46,7 @@ impl Place {
             let message = "another mirror uses this directory; end it, or name another directory";
             Error::new(ErrorKind::Conflict, message).with_source(AtHost::new(&directory))
         })?;
-        match find(&state, &directory, &name, write_back) {
+        match find(&state, &directory, &name, write_back, existing) {
             Ok((handle, marker, is_resumed)) => {
                 state.mark(&marker).map_err(|error| failed("cannot be prepared", &directory, error))?;
                 Ok(Self { directory, is_resumed, name, handle, marker, state })
@@ -86,17 +87,18 @@ impl Place {
 }
 
 /// Opens the directory. Returns its new marker, and whether it holds what an earlier mirror left to be written back.
-fn find(state: &State, directory: &Path, name: &OsStr, write_back: bool) -> Result<(File, Marker, bool)> {
+fn find(state: &State, directory: &Path, name: &OsStr, write_back: bool, existing: bool) -> Result<(File, Marker, bool)> {
     let found = open_directory(state.parent(), name).map_err(|errno| refused(directory, errno))?;
     let identity = found.as_ref().map(|handle| identity(handle, directory)).transpose()?;
     let earlier = state.marker().filter(|marker| identity.is_some_and(|identity| marker.identity.is(identity)));
-    match (found, earlier) {
+    // The files of a read-only mirror that was kept may have been edited since.
+    match (found, earlier.filter(|earlier| earlier.write_back || !existing)) {
         (Some(handle), Some(earlier)) => {
             let marker = continued(&handle, earlier, directory, write_back)?;
             Ok((handle, marker, earlier.write_back))
         }
         (found, _) => {
-            let (handle, marker) = begun(state, found, directory, name, write_back)?;
+            let (handle, marker) = begun(state, found, directory, name, write_back, existing)?;
             Ok((handle, marker, false))
         }
     }
@@ -120,8 +122,8 @@ fn continued(handle: &File, earlier: Marker, directory: &Path, write_back: bool)
     Ok(Marker { write_back, kept, ..earlier })
 }
 
-/// Begins with a directory that is missing or empty.
-fn begun(state: &State, found: Option<File>, directory: &Path, name: &OsStr, write_back: bool) -> Result<(File, Marker)> {
+/// Begins with a directory that is missing or empty, or that may have files.
+fn begun(state: &State, found: Option<File>, directory: &Path, name: &OsStr, write_back: bool, existing: bool) -> Result<(File, Marker)> {
     let fault = |error| failed("cannot be created", directory, error);
     let (handle, mode) = match found {
         Some(handle) => {
@@ -135,14 +137,14 @@ fn begun(state: &State, found: Option<File>, directory: &Path, name: &OsStr, wri
         }
     };
     let content = state::names(&handle).map_err(|error| failed("cannot be listed", directory, error))?;
-    if !content.is_empty() {
+    if !content.is_empty() && !existing {
         let message = "the directory of a mirror must be empty or missing, because what is in it would be overwritten; name another one";
         return Err(Error::new(ErrorKind::AlreadyExists, message).with_source(AtHost::new(directory)));
     }
     // They are of another directory.
     state.bases()?.clear()?;
     let identity = identity(&handle, directory)?;
-    Ok((handle, Marker { identity, write_back, kept: false, mode }))
+    Ok((handle, Marker { identity, write_back, kept: existing, mode }))
 }
 
 /// Removes a directory that was created for a mirror, or gives it the mode that it had before.
