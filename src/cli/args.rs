@@ -33,7 +33,7 @@ Exit codes:
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Configuration file [default: ./treehold.toml, if trusted by `config trust`]
+    /// Configuration file [default: `treehold.toml` here or above, if trusted by `config trust`]
     #[arg(long, value_name = "FILE", env = "TREEHOLD_CONFIG", hide_env_values = true, hide_short_help = true, global = true)]
     pub(crate) config: Option<PathBuf>,
     /// Directory for durable data [default: the user's data directory]

@@ -8,13 +8,15 @@ use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Progress, counted};
 use crate::cli::terminal::shown;
 use crate::config::{Config, ConfigBase, Registry, RouteType, Stores, Trust, TrustBook, without_password};
+use crate::ops::{ApplyOptions, Author};
 use crate::scope::ScopeField;
-use crate::session::{Done, Target, Threads};
+use crate::session::{CALL, Done, TOOL, Target, Threads};
 use crate::sessions::Sessions;
 use crate::traces::OrganizationTraces;
-use crate::{Backend, Error, ErrorKind, Scope, Session, Workspace};
+use crate::{Backend, CheckpointId, Error, ErrorKind, Scope, Session, Workspace};
 use etcetera::BaseStrategy;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use std::cell::Cell;
 use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -23,6 +25,18 @@ use std::sync::{Arc, OnceLock};
 
 /// The configuration file used by default, once it is trusted.
 pub(crate) const CONFIG_FILE: &str = "treehold.toml";
+
+/// Returns the configuration file that commands use by default, once it is trusted: that of the current directory, or else of the nearest
+/// directory above that has one.
+pub(crate) fn default_config() -> PathBuf {
+    let here = PathBuf::from(CONFIG_FILE);
+    if here.is_file() {
+        return here;
+    }
+    let above = std::env::current_dir().unwrap_or_default();
+    let mut files = above.ancestors().skip(1).map(|directory| directory.join(CONFIG_FILE));
+    files.find(|file| file.is_file()).unwrap_or(here)
+}
 
 /// What a command runs with.
 pub(crate) struct Context {
@@ -50,6 +64,8 @@ pub(crate) struct Context {
     creates_nothing: bool,
     /// Whether the process continues after an interrupt.
     survives_interrupts: bool,
+    /// The name and the id of the command.
+    command: (String, CheckpointId),
 }
 
 /// Runs a command until it ends or the user interrupts it. An interrupt lets a save in progress finish, and prevents a new one.
@@ -109,7 +125,21 @@ impl Context {
             told_untrusted: Cell::new(false),
             creates_nothing: false,
             survives_interrupts: false,
+            command: (String::new(), CheckpointId::new(Timestamp::now(), None)),
         }
+    }
+
+    /// Begins a command. All its changes are one call, which is undone as one.
+    pub(crate) fn begin(&mut self, name: &str) {
+        self.command = (name.to_owned(), CheckpointId::new(Timestamp::now(), None));
+    }
+
+    /// Returns the options of a batch of the command's changes.
+    pub(crate) fn change_options(&self) -> ApplyOptions {
+        let (name, id) = &self.command;
+        let mut author = Author::new();
+        (author.tool, author.call) = (Some(name.clone()), Some(id.to_string()));
+        ApplyOptions::new().with_extension(author)
     }
 
     /// Leaves out stores and directories that do not exist, rather than creating them. Call it before anything is opened.
@@ -152,7 +182,7 @@ impl Context {
         Ok(TrustBook::new(&self.data()?))
     }
 
-    /// Reads the configuration: the named file, otherwise the file in the current directory if it is trusted, otherwise the built-in one.
+    /// Reads the configuration: the named file, otherwise the [default one](default_config) if it is trusted, otherwise the built-in one.
     /// Flags take precedence.
     pub(crate) fn config(&self) -> Result<Config, Error> {
         let data = self.data()?;
@@ -195,24 +225,24 @@ impl Context {
     /// continues without it. If it changed since, the command fails, because the trusted version may have been stricter than the built-in
     /// configuration.
     fn trusted(&self, data: &Path) -> Result<Option<Config>, Error> {
-        let file = Path::new(CONFIG_FILE);
+        let file = &*default_config();
+        let shown_file = file.display().to_string();
         let text = match std::fs::read(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             // A directory of that name is not a configuration.
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Ok(None),
-            text => text.map_err(|error| unread(CONFIG_FILE, error))?,
+            text => text.map_err(|error| unread(&shown_file, error))?,
         };
         let trust = self.trust_book()?.of(file, &text)?;
-        let text = String::from_utf8(text).map_err(|error| {
-            Error::invalid_argument(format!("`{CONFIG_FILE}` is not UTF-8; a configuration is TOML")).with_source(error)
-        })?;
+        let text = String::from_utf8(text)
+            .map_err(|error| Error::invalid_argument(format!("`{shown_file}` is not UTF-8; a configuration is TOML")).with_source(error))?;
         match trust {
             Trust::Given => self.registry.load_config_text(file, &text, data).map(Some),
             Trust::Changed => {
                 // Report a fault rather than the change, since the file is not applied either way.
                 self.registry.load_config_text(file, &text, data)?;
                 let message = format!(
-                    "`{CONFIG_FILE}` changed since it was trusted, and nothing was done; it {}; review it, then run `treehold config \
+                    "`{shown_file}` changed since it was trusted, and nothing was done; it {}; review it, then run `treehold config \
                         trust`, or name it with `--config`; `treehold config trust --revoke` continues without it",
                     meant(&self.registry, file, &text, data)
                 );
@@ -221,7 +251,7 @@ impl Context {
             _ => {
                 if !self.told_untrusted.replace(true) && !self.global.quiet {
                     let notice = format!(
-                        "treehold: `{CONFIG_FILE}` is not trusted and not used; it {}; review it, then run `treehold config trust`, or \
+                        "treehold: `{shown_file}` is not trusted and not used; it {}; review it, then run `treehold config trust`, or \
                             name it with `--config`\n",
                         meant(&self.registry, file, &text, data)
                     );
@@ -352,6 +382,8 @@ impl Context {
         self.check_mounted_session().await?;
         let (threads, scope) = (self.threads()?, self.scope()?);
         let mut turn = threads.begin(&scope, &Target::Thread).await?;
+        let (name, id) = &self.command;
+        turn.note([(TOOL.to_owned(), name.clone()), (CALL.to_owned(), id.to_string())]);
         loop {
             self.session = Some(turn.session().clone());
             let result = work(self).await;

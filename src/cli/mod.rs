@@ -89,6 +89,7 @@ pub fn run_with(registry: Registry, arguments: impl IntoIterator<Item = std::ffi
         Err(error) => return exit::report(&Failure::from(error), &cli.global),
     };
     let mut context = Context::new(cli.global.clone(), registry);
+    context.begin(&name);
     let ended = runtime.block_on(async {
         match context::until_interrupted(&mut context, command).await {
             Err(failure) => Err(advice::advised(&context, &name, failure).await),

@@ -250,6 +250,7 @@ impl Shell {
         };
         let mut context = self.context.lock();
         context.set_global(global.clone());
+        context.begin(&name);
         let ended = self.runtime.block_on(async {
             waiting::begin(&global, &cli.command);
             match context::until_interrupted(&mut context, cli.command).await {

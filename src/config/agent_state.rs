@@ -19,7 +19,7 @@ const NEVER: &str = "never";
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct AgentStateConfig {
-    /// The store of the states. Default `default`.
+    /// The store of the states. Default: the only one configured, or `default`.
     pub store: String,
     /// The largest value in bytes. Default 64 MiB.
     pub value_bytes_max: usize,

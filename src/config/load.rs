@@ -174,6 +174,13 @@ impl Config {
         self.only_store().unwrap_or(DEFAULT_STORE)
     }
 
+    /// Returns whether the text names several stores, none of which is `default`. What names no store is then in the built-in one.
+    pub(crate) fn leaves_default_store_open(&self) -> bool {
+        self.stores.len() > 2
+            && self.stores.contains_key(DEFAULT_STORE)
+            && fault::line_of(&self.text, &["stores".to_owned(), DEFAULT_STORE.to_owned()]).is_none()
+    }
+
     /// Checks that this program has the engine of every store. An `env:` URL is checked if its variable is set.
     ///
     /// # Errors

@@ -68,7 +68,7 @@ pub struct RouteConfig {
     /// The tier.
     #[serde(rename = "type")]
     pub tier: RouteType,
-    /// For a store route: the store. Default `default`.
+    /// For a store route: the store. Default: the only one configured, or `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
     /// For a store route: the namespace template of the rows, such as `{tenant}/{user}/memories`.
@@ -129,7 +129,7 @@ pub struct RouteConfig {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct OverlayConfig {
-    /// The store. Default `default`.
+    /// The store. Default: the only one configured, or `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
     /// Who shares the changes. The rows lie beneath `_treehold/overlays`, separate for each route. Default `{tenant}/{user}/{thread}`.

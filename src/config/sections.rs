@@ -34,7 +34,7 @@ impl Default for ScopeConfig {
 pub struct ThreadsConfig {
     /// Whether a thread's state is saved at all. Default true.
     pub save: bool,
-    /// The store for checkpoints. Default `default`.
+    /// The store for checkpoints. Default: the only one configured, or `default`.
     pub store: String,
     /// When the state is saved automatically: `sync` after each change, `step` after each tool call (the default), `exit` at the end.
     pub durability: ThreadDurability,
@@ -63,7 +63,8 @@ impl Default for ThreadsConfig {
 pub struct EventsConfig {
     /// Whether to record each change as an event. Default true.
     pub save: bool,
-    /// The store for events. Files and threads in the same store commit their events atomically with the change. Default `default`.
+    /// The store for events. Files and threads in the same store commit their events atomically with the change. Default: the only one
+    /// configured, or `default`.
     pub store: String,
     /// How long events are kept. Default `7d`.
     pub keep: String,

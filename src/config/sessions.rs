@@ -16,7 +16,7 @@ use treehold_sessions::{MemoMount, SESSION_MOUNT, Sessions, SessionsOptions, USE
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct SessionsConfig {
-    /// The store of the sessions. Default `default`.
+    /// The store of the sessions. Default: the only one configured, or `default`.
     pub store: String,
     /// The session whose notes, tasks and tool results are mounted at `/memo/session`, with the notes about its user at `/memo/user`.
     /// None by default.

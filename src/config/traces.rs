@@ -20,7 +20,7 @@ pub(super) const INTERNAL_STORE: &str = "traces";
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct TracesConfig {
-    /// The store of the traces. Default `default`.
+    /// The store of the traces. Default: the only one configured, or `default`.
     pub store: String,
     /// The tenant in the store whose traces the callers of the configured tenant have. Default: their own.
     #[serde(skip_serializing_if = "Option::is_none")]

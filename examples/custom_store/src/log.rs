@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use treehold::{Error, ErrorKind, Result};
 
 /// The start of every log.
@@ -15,6 +16,24 @@ const MAGIC: &[u8; 8] = b"rowlog\x001";
 
 /// The length and the checksum before each record.
 const HEAD_BYTES: usize = 16;
+
+/// How long a lock is waited for. A process that is being started holds the files of its parent for a moment.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+
+/// Locks a log. Blocks for up to [`LOCK_WAIT`].
+fn lock(file: &File) -> Result<()> {
+    let deadline = Instant::now() + LOCK_WAIT;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOCK_WAIT / 50),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::new(ErrorKind::Unavailable, "another process has the store open; close it there"));
+            }
+            Err(TryLockError::Error(cause)) => return Err(failed(cause)),
+        }
+    }
+}
 
 /// An open log, at whose end records are appended.
 pub(crate) struct Log {
@@ -27,10 +46,7 @@ impl Log {
     /// Opens or creates a log and calls `apply` with each record and its offset.
     pub(crate) fn open(path: &Path, mut apply: impl FnMut(&[u8], u64) -> Result<()>) -> Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
-        file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => Error::new(ErrorKind::Unavailable, "another process has the store open; close it there"),
-            TryLockError::Error(cause) => failed(cause),
-        })?;
+        lock(&file)?;
         let length = file.metadata().map_err(failed)?.len();
         if length < MAGIC.len() as u64 {
             file.set_len(0).and_then(|()| file.write_all(MAGIC)).and_then(|()| file.sync_all()).map_err(failed)?;

@@ -1,6 +1,6 @@
 //! `config`: shows, checks and creates configuration files, and records trust in them.
 
-use crate::cli::context::{CONFIG_FILE, Context, meant, unread};
+use crate::cli::context::{CONFIG_FILE, Context, default_config, meant, unread};
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Style, counted};
 use crate::config::{ConfigFault, EffectiveRoute, EffectiveStore, Origin, RouteType, Setting, TEMPLATE, Trust};
@@ -39,10 +39,10 @@ pub(crate) enum Config {
     Trust(ConfigTrust),
 }
 
-/// Trust the current content of this directory's configuration file
+/// Trust the current content of a directory's configuration file
 ///
-/// Commands ignore a `treehold.toml` in the current directory until you trust it, because the file may have come with the
-/// directory. This command first prints what the file mounts. After a change, the file must be trusted again. A file named by
+/// Commands ignore the `treehold.toml` of the current directory, or of the nearest one above, until you trust it, because the file
+/// may have come with the directory. This command first prints what the file mounts. After a change, the file must be trusted again. A file named by
 /// --config or TREEHOLD_CONFIG needs no trust.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
@@ -50,9 +50,8 @@ pub(crate) enum Config {
   treehold config trust --show
   treehold config trust --revoke ../other/treehold.toml")]
 pub(crate) struct ConfigTrust {
-    /// Configuration file
-    #[arg(default_value = CONFIG_FILE)]
-    file: PathBuf,
+    /// Configuration file [default: the file that commands would use]
+    file: Option<PathBuf>,
     /// Only show what the file mounts and whether it is trusted
     #[arg(long, conflicts_with_all = ["list", "revoke"])]
     show: bool,
@@ -196,9 +195,9 @@ fn facts(route: &EffectiveRoute) -> Vec<(&'static str, String)> {
 fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failure> {
     if file.is_some() {
         context.global.config = file;
-    } else if context.global.config.is_none() && Path::new(CONFIG_FILE).is_file() {
+    } else if context.global.config.is_none() && default_config().is_file() {
         // Checking a file does not use it, so it need not be trusted.
-        context.global.config = Some(CONFIG_FILE.into());
+        context.global.config = Some(default_config());
     }
     let checked = context.config().and_then(|config| {
         config.check_engines()?;
@@ -240,6 +239,23 @@ fn warnings(config: &crate::config::Config) -> Vec<String> {
             _ => {}
         }
     }
+    if config.leaves_default_store_open() {
+        let used = &config.stores[crate::config::DEFAULT_STORE].url;
+        warnings.push(format!(
+            "several stores are named and none is `default`, so what names no store is in `{used}`; call one of them `default`, or set \
+                `store` in its section or route"
+        ));
+    }
+    for (name, store) in &config.stores {
+        let file = store.url.strip_prefix("sqlite:").or_else(|| store.url.strip_prefix("sled:"));
+        let directory = file.map(|file| config.store_path(file)).and_then(|file| file.parent().map(Path::to_owned));
+        if let Some(directory) = directory.filter(|directory| !directory.is_dir() && *directory != config.data) {
+            warnings.push(format!(
+                "the directory of the store `{name}`, {}, does not exist; the first command creates it",
+                directory.display()
+            ));
+        }
+    }
     warnings
         .extend(forgetful_stores(config).map(|name| format!("the store `{name}` is in memory; its content is lost when a command ends")));
     warnings
@@ -275,6 +291,7 @@ fn init(context: &mut Context, file: &Path) -> Result<Outcome, Failure> {
 impl ConfigTrust {
     fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let book = context.trust_book()?;
+        let file = self.file.unwrap_or_else(default_config);
         if self.list {
             let files = book.list()?;
             match context.out.is_text() {
@@ -284,31 +301,31 @@ impl ConfigTrust {
             return Ok(Outcome::found(!files.is_empty()));
         }
         if self.revoke {
-            let revoked = book.revoke(&self.file)?;
+            let revoked = book.revoke(&file)?;
             let told = if revoked { "is no longer trusted" } else { "was not trusted" };
-            context.out.notice(format_args!("{} {told}", self.file.display()));
+            context.out.notice(format_args!("{} {told}", file.display()));
             return Ok(Outcome::found(revoked));
         }
-        let text = std::fs::read(&self.file).map_err(|error| unread(&self.file.display().to_string(), error))?;
+        let text = std::fs::read(&file).map_err(|error| unread(&file.display().to_string(), error))?;
         let text = String::from_utf8(text)
             .map_err(|error| Error::invalid_argument("the file is not UTF-8; a configuration is TOML").with_source(error))?;
-        let meaning = meant(&context.registry, &self.file, &text, book.directory());
+        let meaning = meant(&context.registry, &file, &text, book.directory());
         if !self.show {
             // An invalid configuration cannot be trusted, since its meaning is unknown.
-            context.registry.load_config_text(&self.file, &text, book.directory())?;
-            book.trust(&self.file, text.as_bytes())?;
+            context.registry.load_config_text(&file, &text, book.directory())?;
+            book.trust(&file, text.as_bytes())?;
         }
-        let trust = book.of(&self.file, text.as_bytes())?;
+        let trust = book.of(&file, text.as_bytes())?;
         let state = match trust {
             Trust::Given => "trusted",
             Trust::Changed => "changed",
             _ => "unknown",
         };
         if !context.out.is_text() {
-            context.out.json(&json!({"file": self.file, "state": state, "meaning": meaning}))?;
+            context.out.json(&json!({"file": file, "state": state, "meaning": meaning}))?;
             return Ok(Outcome::found(trust == Trust::Given));
         }
-        let file = self.file.display();
+        let file = file.display();
         let told = match trust {
             Trust::Given => "is trusted",
             Trust::Changed => "changed since it was trusted",

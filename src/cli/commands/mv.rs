@@ -3,7 +3,7 @@
 use crate::cli::commands::write::{apply, attempt, tell_one};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
-use crate::ops::{ApplyOptions, Change, Entry, EntryKind, OpKind, StatOptions, Version};
+use crate::ops::{Change, Entry, EntryKind, OpKind, StatOptions, Version};
 use crate::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
 use clap::Args;
 
@@ -88,7 +88,8 @@ async fn into_state(context: &mut Context, from: VfsPathBuf, version: Version, t
     let copy = Change::Copy { from: from.clone(), to: to.clone(), overwrite: force };
     let mut copied = context.lasting(async |context| attempt(context, std::slice::from_ref(&copy)).await).await?;
     let delete = Change::Delete { path: from.clone(), recursive: false, expect: Some(version) };
-    let deleted = context.tree().await?.apply(&[delete], &ApplyOptions::new()).await;
+    let options = context.change_options();
+    let deleted = context.tree().await?.apply(&[delete], &options).await;
     if let Err(error) = deleted {
         // A refused move must change nothing, so remove the copy unless it replaced another file.
         let undo = Change::Delete { path: to.clone(), recursive: false, expect: None };

@@ -2,7 +2,7 @@
 
 use crate::cli::context::{self, Context};
 use crate::cli::exit::{Failure, Outcome};
-use crate::ops::{ApplyOptions, Change, Changed, Version, WriteMode};
+use crate::ops::{Change, Changed, Version, WriteMode};
 use crate::{Backend, VfsPathBuf};
 use clap::Args;
 
@@ -97,7 +97,8 @@ pub(crate) async fn apply_all(
 
 /// Applies changes once.
 pub(crate) async fn attempt(context: &mut Context, changes: &[Change]) -> Result<Vec<Changed>, Failure> {
-    Ok(context.tree().await?.apply(changes, &ApplyOptions::new().with_allow_partial(true)).await?)
+    let options = context.change_options().with_allow_partial(true);
+    Ok(context.tree().await?.apply(changes, &options).await?)
 }
 
 /// Reports what a change did, with `--verbose`.

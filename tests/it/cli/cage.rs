@@ -44,6 +44,43 @@ fn untrusted_configuration_is_reported_and_not_used() {
 }
 
 #[test]
+fn configuration_above_the_current_directory_is_used() {
+    let home = Home::new();
+    home.put("sub/deep/file", "x");
+    let inner = home.work().join("sub/deep");
+    let inside = |args: &[&str], code: i32| home.command(args).current_dir(&inner).assert().code(code).get_output().clone();
+    assert_eq!(inside(&["ls", "/workspace"], 0).stdout, b"file\n");
+    home.put("treehold.toml", "[routes.\"/repo\"]\ntype = \"filesystem\"\nroot = \".\"\n");
+    assert_eq!(inside(&["ls", "/repo"], 0).stdout, b"sub/\ntreehold.toml\n", "its paths start where it lies");
+    assert!(inside(&["config", "check"], 0).stdout.ends_with(b"work/treehold.toml is valid\n"));
+    inside(&["config", "trust", "--revoke"], 0);
+    let told = inside(&["ls", "/workspace"], 0);
+    assert!(
+        told.stdout == b"file\n" && String::from_utf8(told.stderr).unwrap().contains("work/treehold.toml` is not trusted and not used")
+    );
+    inside(&["config", "trust"], 0);
+    assert_eq!(inside(&["ls", "/repo/sub"], 0).stdout, b"deep/\n");
+    // A nearer one counts, and a directory of that name is none.
+    std::fs::create_dir(home.work().join("sub/treehold.toml")).unwrap();
+    assert_eq!(inside(&["ls", "/repo/sub"], 0).stdout, b"deep/\ntreehold.toml/\n");
+    home.put("sub/deep/treehold.toml", "[routes.\"/here\"]\ntype = \"filesystem\"\nroot = \".\"\n");
+    inside(&["config", "trust"], 0);
+    assert_eq!(inside(&["ls", "/here"], 0).stdout, b"file\ntreehold.toml\n");
+}
+
+#[test]
+fn several_stores_without_a_default_are_warned_of() {
+    let home = Home::new();
+    home.put("treehold.toml", "[stores.a]\nurl = \"sqlite:none/a.db\"\n");
+    let told = |home: &Home| String::from_utf8(home.run(&["config", "check"], 0).get_output().stderr.clone()).unwrap();
+    assert!(told(&home).contains("the directory of the store `a`") && !told(&home).contains("none is `default`"), "{}", told(&home));
+    home.put("treehold.toml", "[stores.a]\nurl = \"sqlite:a.db\"\n[stores.b]\nurl = \"sqlite:b.db\"\n");
+    assert!(told(&home).contains("several stores are named and none is `default`"), "{}", told(&home));
+    home.put("treehold.toml", "[stores.a]\nurl = \"sqlite:a.db\"\n[stores.default]\nurl = \"sqlite:b.db\"\n");
+    assert_eq!(told(&home), "");
+}
+
+#[test]
 fn new_configuration_is_trusted_until_it_changes() {
     let home = Home::new();
     home.ok(&["config", "init"]);

@@ -93,7 +93,7 @@ fn version_of_a_file_is_shown_with_its_author_and_content() {
     let shown = home.ok(&["show", "/memories/notes.md@v2"]);
     let time = home.json(&["log", "/memories/notes.md", "--json"])[2]["at"].as_str().unwrap()[..19].to_owned();
     let expected = format!(
-        "path      /memories/notes.md\nversion   v2\nchanged   {time}Z\nby        write\nnoted     thread=monday actor=cook\nsize      4\n\ntwo\n"
+        "path      /memories/notes.md\nversion   v2\nchanged   {time}Z\nby        write\nnoted     thread=monday actor=cook tool=write\nsize      4\n\ntwo\n"
     );
     assert_eq!(shown, expected);
     let shown = home.ok(&["show", "/memories/notes.md"]);

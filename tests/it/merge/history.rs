@@ -106,6 +106,32 @@ async fn restore_is_merged_like_any_other_change() {
 }
 
 #[tokio::test]
+async fn undone_merge_can_be_repeated() {
+    for threads in all() {
+        threads.edit("main", &[("/a", Some("one"))]).await;
+        threads.fork("main", "fork").await;
+        threads.edit("fork", &[("/b", Some("b"))]).await;
+        let before = threads.edit("main", &[("/m", Some("m"))]).await;
+        for _ in 0..2 {
+            assert_eq!(threads.merge("fork", "main", &MergeOptions::new()).await.unwrap().status, MergeStatus::Merged);
+            assert_eq!(threads.merge("fork", "main", &MergeOptions::new()).await.unwrap().status, MergeStatus::UpToDate);
+            threads.0.restore(&scope("main"), before, &PutOptions::new()).await.unwrap();
+            assert_eq!(threads.files("main").await, files(&[("/a", "one"), ("/m", "m")]));
+        }
+        // A fork of the merged state has the merge, whose undoing is a change of main.
+        let made = threads.merge("fork", "main", &MergeOptions::new()).await.unwrap().checkpoint.unwrap();
+        threads.fork("main", "later").await;
+        threads.edit("later", &[("/l", Some("l"))]).await;
+        threads.0.restore(&scope("main"), before, &PutOptions::new()).await.unwrap();
+        threads.merge("later", "main", &MergeOptions::new()).await.unwrap();
+        assert_eq!(threads.files("main").await, files(&[("/a", "one"), ("/l", "l"), ("/m", "m")]));
+        // A restore of the merged state has the merge again.
+        threads.0.restore(&scope("main"), made.id, &PutOptions::new()).await.unwrap();
+        assert_eq!(threads.merge("fork", "main", &MergeOptions::new()).await.unwrap().status, MergeStatus::UpToDate);
+    }
+}
+
+#[tokio::test]
 async fn base_older_than_one_page_of_checkpoints_is_found() {
     for threads in all() {
         let base = threads.edit("main", &[("/a", Some("a"))]).await;

@@ -26,6 +26,7 @@ use crate::feed::{Events, Feed, FeedKind};
 use crate::live::{LiveThread, OpenThreads, Reach};
 use crate::memory::{MemoryFiles, MemoryPrompt, MemoryReader, MemorySettings};
 use crate::workspace::Workspace;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
@@ -194,7 +195,14 @@ impl Session {
     /// keeps its state. [`Session::save_as`] saves that state as another thread; [`Session::reload`] replaces it with the saved one.
     /// Otherwise the errors of the store.
     pub async fn save(&self) -> Result<bool> {
-        Ok(self.thread.save(self.noted(&CallNotes::new())).await?.is_some())
+        self.save_noted(&BTreeMap::new()).await
+    }
+
+    /// Saves the thread as [`Session::save`] does, with metadata.
+    async fn save_noted(&self, metadata: &BTreeMap<String, String>) -> Result<bool> {
+        let mut options = self.noted(&CallNotes::new());
+        options.metadata.extend(metadata.clone());
+        Ok(self.thread.save(options).await?.is_some())
     }
 
     /// Makes a checkpoint of the thread's current state, even if nothing changed, with the label and metadata of `notes`.

@@ -9,14 +9,14 @@ use crate::cli::ids::ShortIds;
 use crate::cli::output::Style;
 use crate::cli::table::{Cell, Column, Table};
 use crate::cli::time::{ago, exact};
-use crate::session::{ACTOR, TOOL, TOOL_CALL_ID};
+use crate::session::{ACTOR, CALL, TOOL, TOOL_CALL_ID};
 use clap::Args;
 use jiff::Timestamp;
 
 /// List the checkpoints of the thread, newest first
 ///
-/// Prints the id, time, number of entries, size in bytes, label and metadata of each. The metadata starts with the tool call that
-/// led to the checkpoint: tool, call id and actor. On a terminal, an id is short, and its marked start names the checkpoint. Exits
+/// Prints the id, time, number of entries, size in bytes, label and metadata of each. The metadata starts with the command or tool
+/// call that led to the checkpoint: tool, call id and actor. On a terminal, an id is short, and its marked start names the checkpoint. Exits
 /// with 1 if there is no checkpoint.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
@@ -133,7 +133,8 @@ fn print(context: &mut Context, checkpoint: &Checkpoint) -> Result<(), Failure> 
 pub(super) fn notes(checkpoint: &Checkpoint) -> Option<String> {
     let known = [TOOL, TOOL_CALL_ID, ACTOR];
     let first = known.iter().filter_map(|name| checkpoint.metadata.get_key_value(*name));
-    let rest = checkpoint.metadata.iter().filter(|(name, _)| !known.contains(&name.as_str()));
+    // The id of a call links what it changed, and tells a person nothing.
+    let rest = checkpoint.metadata.iter().filter(|(name, _)| !known.contains(&name.as_str()) && *name != CALL);
     let notes: Vec<String> = first.chain(rest).map(|(name, value)| format!("{name}={}", value.escape_debug())).collect();
     (!notes.is_empty()).then(|| notes.join(" "))
 }

@@ -4,6 +4,7 @@ use super::Threads;
 use super::writes::Writing;
 use crate::live::unsaved_until;
 use crate::session::{Done, Session, Target};
+use std::collections::BTreeMap;
 use tokio::sync::OwnedMutexGuard;
 use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -30,6 +31,8 @@ pub struct Turn<'t> {
     /// The session's changes of other mounts before the work.
     elsewhere: u64,
     races: LostRaces,
+    /// The metadata of the checkpoint.
+    notes: BTreeMap<String, String>,
 }
 
 impl<'t> Turn<'t> {
@@ -59,7 +62,14 @@ impl<'t> Turn<'t> {
             is_fresh,
             elsewhere,
             races: LostRaces::at_most(ATTEMPTS_MAX),
+            notes: BTreeMap::new(),
         })
+    }
+
+    /// Adds metadata to the checkpoint that [`Turn::save`] makes, such as [`TOOL`](crate::session::TOOL) and
+    /// [`CALL`](crate::session::CALL). Checkpoints and changes elsewhere of one call are undone together.
+    pub fn note(&mut self, metadata: impl IntoIterator<Item = (String, String)>) {
+        self.notes.extend(metadata);
     }
 
     /// Returns the session to work on.
@@ -86,7 +96,7 @@ impl<'t> Turn<'t> {
         }
         let saved = match unsaved {
             Some(error) => Err(error),
-            None => self.session.save().await.map(drop),
+            None => self.session.save_noted(&self.notes).await.map(drop),
         };
         let Err(error) = saved else {
             if self.guard.is_some() {

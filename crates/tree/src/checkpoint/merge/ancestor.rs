@@ -2,7 +2,8 @@
 //!
 //! Ids increase along every path from a checkpoint to its descendants, also across threads. Visiting ancestors in descending order of ids
 //! therefore reaches the nearest common one first. The parent of a restored checkpoint is the one before it; the restored tree counts as a
-//! change like any other. A copied thread has the checkpoints of the original under ids of its own.
+//! change like any other, but the merges that it undid do not count, so that they can be repeated. A copied thread has the checkpoints of
+//! the original under ids of its own.
 
 use crate::checkpoint::{At, Checkpoint, CheckpointId, Checkpointer, ListOptions, ThreadCheckpoint};
 use std::collections::{BTreeMap, HashMap};
@@ -23,6 +24,37 @@ struct Met {
     behind_gap: Sides,
     /// Whether it is an ancestor of the nearest common one.
     is_older: bool,
+    /// For each side that reached it only across a restore: the checkpoint that was restored. What newer ones merged was undone.
+    undone_after: [Option<CheckpointId>; 2],
+}
+
+impl Met {
+    /// Adds that it was reached in another way too.
+    fn add(&mut self, how: Self) {
+        for side in 0..2 {
+            self.undone_after[side] = match (self.by[side], how.by[side]) {
+                (true, true) => self.undone_after[side].zip(how.undone_after[side]).map(|(one, other)| one.max(other)),
+                (true, false) => self.undone_after[side],
+                (false, _) => how.undone_after[side],
+            };
+        }
+        self.by = both(self.by, how.by);
+        self.behind_gap = both(self.behind_gap, how.behind_gap);
+        self.is_older |= how.is_older;
+    }
+
+    /// Returns how an ancestor is reached from here, across a restore of `restored` if there is one.
+    fn onwards(self, to: CheckpointId, restored: Option<CheckpointId>) -> Self {
+        let undone_after = self.undone_after.map(|undone| undone.into_iter().chain(restored).min().filter(|restored| to > *restored));
+        Self { behind_gap: [false; 2], undone_after, ..self }
+    }
+
+    /// Returns how what the checkpoint merged is reached: not by the sides on which the merge was undone.
+    fn of_merge(self) -> Self {
+        let counts = self.undone_after.map(|undone| undone.is_none());
+        let by = [self.by[0] && counts[0], self.by[1] && counts[1]];
+        Self { by, behind_gap: [false; 2], undone_after: [None; 2], ..self }
+    }
 }
 
 /// The checkpoints of threads, read on demand.
@@ -56,9 +88,7 @@ pub(super) async fn nearest(
         while let Some(entry) = ahead.last_entry().filter(|entry| entry.key().0 == id) {
             let ((_, copy), of_copy) = entry.remove_entry();
             if is_same(checkpointer, scope, id, [&thread, &copy]).await? {
-                met.by = both(met.by, of_copy.by);
-                met.behind_gap = both(met.behind_gap, of_copy.behind_gap);
-                met.is_older |= of_copy.is_older;
+                met.add(of_copy);
             }
             threads.go_on(&mut ahead, &mut has_gap, &copy, id, of_copy).await?;
         }
@@ -86,10 +116,7 @@ fn both(one: Sides, other: Sides) -> Sides {
 }
 
 fn meet(ahead: &mut BTreeMap<(CheckpointId, String), Met>, checkpoint: ThreadCheckpoint, how: Met) {
-    let met = ahead.entry((checkpoint.id, checkpoint.thread)).or_default();
-    met.by = both(met.by, how.by);
-    met.behind_gap = both(met.behind_gap, how.behind_gap);
-    met.is_older |= how.is_older;
+    ahead.entry((checkpoint.id, checkpoint.thread)).or_default().add(how);
 }
 
 /// Returns whether two threads share a checkpoint, because they may also have given the same id to two.
@@ -133,11 +160,15 @@ impl Threads<'_> {
             return Ok(());
         };
         if let Some(parent) = &checkpoint.parent {
-            let thread = parent.thread.as_deref().unwrap_or(thread).to_owned();
-            meet(ahead, ThreadCheckpoint { thread, id: parent.id }, Met { behind_gap: [false; 2], ..met });
+            let above = parent.thread.as_deref().unwrap_or(thread).to_owned();
+            meet(ahead, ThreadCheckpoint { thread: above, id: parent.id }, met.onwards(parent.id, parent.restored));
+            if let Some(restored) = parent.restored {
+                meet(ahead, ThreadCheckpoint { thread: thread.to_owned(), id: restored }, met.onwards(restored, None));
+            }
         }
-        if let Some(merged) = &checkpoint.merged {
-            meet(ahead, merged.clone(), Met { behind_gap: [false; 2], ..met });
+        let of_merge = met.of_merge();
+        if let Some(merged) = checkpoint.merged.clone().filter(|_| of_merge.by != [false; 2]) {
+            meet(ahead, merged, of_merge);
         }
         Ok(())
     }
