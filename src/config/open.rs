@@ -94,7 +94,7 @@ impl Config {
                     workspace.with_change_source(path, move |scope| Ok((store.clone(), template.fill(scope)?)))?
                 }
                 // A checkpoint never changes.
-                RouteType::History | RouteType::Past => workspace.past(path)?,
+                RouteType::History | RouteType::Past => workspace,
                 RouteType::Traces => {
                     let changes = self.trace_changes(stores)?;
                     workspace.with_change_source(path, changes)?
@@ -104,6 +104,9 @@ impl Config {
                     workspace.with_event_log(path, move |scope| open(scope)?.0.log())?
                 }
             };
+        }
+        for (mount, live) in self.past()? {
+            workspace = workspace.past(mount.as_str(), live.as_str())?;
         }
         let workspace = self.with_memo(workspace, stores)?;
         Ok(self.with_meaning(self.layered(workspace)?, stores)?.build())

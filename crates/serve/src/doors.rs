@@ -54,7 +54,7 @@ impl Doors {
         if let Some(door) = made.get(&key) {
             return Ok(door.clone());
         }
-        let workspace = match key.layer(self.workspace.past())? {
+        let workspace = match key.layer(self.workspace.past().cloned().collect())? {
             Some(layer) => self.workspace.with_layer(layer).restricted_to(&key.paths),
             None => self.workspace.clone(),
         };

@@ -101,6 +101,31 @@ fn versions_of_the_state_are_those_of_its_checkpoints() {
     home.ok(&["restore", "/plan.md", "--at", second]);
     assert_eq!(home.ok(&["cat", "/plan.md", "/other.md"]), "2. ask\nx");
     home.error(&["log", "/nowhere.md"], 3);
+    assert_eq!((log[1]["author"]["thread"].as_str(), log[1]["author"]["user"].is_null()), (Some("default"), true), "{log:?}");
+    assert!(home.ok(&["log", "/plan.md"]).contains("thread=default"));
+}
+
+/// Regression: what was removed before the history began looked absent, so the restore removed today's file.
+#[test]
+fn restore_of_a_directory_to_before_its_history_began_removes_nothing() {
+    let home = Home::new();
+    let route = |more: &str| format!("[routes.\"/memories\"]\ntype = \"store\"\nnamespace = \"{{tenant}}/{{user}}/memories\"\n{more}");
+    home.put("treehold.toml", route("history = false\n"));
+    for file in ["kept", "gone"] {
+        home.ok(&["write", &format!("/memories/d/{file}.md"), "old"]);
+    }
+    home.ok(&["write", "/plan.md", "1"]);
+    home.ok(&["checkpoint", "create", "--label", "before"]);
+    home.ok(&["rm", "/memories/d/gone.md"]);
+    home.put("treehold.toml", route(""));
+    home.ok(&["write", "/memories/d/new.md", "new"]);
+    home.ok(&["write", "/memories/d/gone.md", "again"]);
+    for path in ["/memories/d", "/memories", "/memories/d/gone.md"] {
+        let said = home.error(&["restore", path, "--at", "before"], 3);
+        assert!(said.contains("does not reach back"), "{path}: {said}");
+    }
+    assert_eq!(home.ok(&["cat", "/memories/d/gone.md", "/memories/d/new.md"]), "againnew");
+    assert_eq!(home.ok(&["cat", "/memories/d/kept.md", "--at", "before"]), "old");
 }
 
 #[test]
@@ -143,7 +168,7 @@ fn restore_of_an_unknown_moment_removes_nothing() {
     home.ok(&["write", "/plan.md", "measure"]);
     home.ok(&["write", "/plans/a.md", "measure"]);
     for path in ["/memories/notes.md", "/memories", "/plan.md", "/plans"] {
-        for at in ["v99", "~50", "2001-01-01", "9000d"] {
+        for at in ["v99", "~50", "~18446744073709551615", "v18446744073709551615", "2001-01-01", "9000d"] {
             let output = home.command(&["restore", path, "--at", at]).output().unwrap();
             assert!(!output.status.success(), "{path} {at}: {output:?}");
         }

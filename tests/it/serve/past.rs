@@ -1,11 +1,13 @@
 //! The past of files over HTTP, by the rights of the token.
 
 use super::Served;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 use treehold::backend::HistoryPolicy;
 use treehold::checkpoint::StoreCheckpointer;
+use treehold::ops::Moment;
 use treehold::serve::{Access, Rights};
 use treehold::store::Store;
 use treehold::{MemoryStore, NamespaceTemplate, Scope, StoreBackend, VfsPathBuf, Workspace};
@@ -91,6 +93,64 @@ fn limited_tokens_neither_learn_of_nor_revert_what_they_may_not_use() {
         }
         for path in ["/memories/open/a.md", &file] {
             assert_eq!(all.ask("GET", &format!("/v1/fs{path}"), "").1, "two", "{limit}: {path}");
+        }
+    }
+}
+
+/// Regression: the mount was checked by the paths of the thread's state, as `/a.md`.
+#[test]
+fn token_for_paths_reads_a_mount_of_the_past_only_with_the_live_mount() {
+    let path = |text: &str| VfsPathBuf::parse(text).unwrap();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let (rows, template) = (store.clone(), NamespaceTemplate::parse("{tenant}/{user}/memories").unwrap());
+    let live = move |scope: &Scope| {
+        Ok::<_, treehold::Error>(StoreBackend::new(rows.clone(), template.fill(scope)?).with_history(HistoryPolicy::new()))
+    };
+    let past = live.clone();
+    let workspace = Workspace::builder()
+        .mount("/memories", move |opening| Ok(Arc::new(live(opening.scope())?)))
+        .and_then(|builder| {
+            builder.mount("/memories-before", move |opening| Ok(Arc::new(past(opening.scope())?.at(Moment::Time(Timestamp::MAX))?)))
+        })
+        .and_then(|builder| builder.past("/memories-before", "/memories"))
+        .unwrap()
+        .checkpointer(StoreCheckpointer::new(store.clone()))
+        .build();
+    let served = Served::of(Runtime::new().unwrap(), workspace, store, |options| options.with_tokens(true));
+    let all = Client::new(&served, Rights::new(Access::Admin));
+    for file in ["/memories/x", "/memories/open/a.md", "/x"] {
+        assert_eq!(all.ask("PUT", &format!("/v1/fs{file}"), "content").0, 201);
+    }
+    let read = |paths: &[&str], file: &str| {
+        let client = Client::new(&served, Rights::new(Access::Read).with_paths(paths.iter().map(|text| path(text))));
+        client.ask("GET", &format!("/v1/fs{file}"), "").0
+    };
+    for (paths, file, expected) in [
+        (&["/memories", "/memories-before"][..], "/memories-before/x", 200),
+        (&["/memories/open", "/memories-before"], "/memories-before/open/a.md", 200),
+        (&["/memories/open", "/memories-before"], "/memories-before/x", 404),
+        (&["/memories-before", "/x"], "/memories-before/x", 404),
+        (&["/memories-before"], "/memories-before/x", 404),
+        (&["/memories"], "/memories-before/x", 404),
+    ] {
+        assert_eq!(read(paths, file), expected, "{paths:?} {file}");
+    }
+}
+
+/// Regression: such a count panicked.
+#[test]
+fn huge_counts_in_moments_are_not_found() {
+    let served = served();
+    let all = Client::new(&served, Rights::new(Access::Admin));
+    assert_eq!(all.ask("PUT", "/v1/fs/memories/a.md", "one").0, 201);
+    assert_eq!(all.ask("PUT", "/v1/fs/a.md", "one").0, 201);
+    for moment in ["~18446744073709551615", "v18446744073709551615", "~9223372036854775807", "latest~18446744073709551615"] {
+        for file in ["/memories/a.md", "/a.md"] {
+            let (status, said) = all.ask("GET", &format!("/v1/past/{moment}/fs{file}"), "");
+            assert_eq!(status, 404, "{moment} {file}: {said}");
+            let (status, said) = all.ask("POST", "/v1/restore", &json!({"paths": [file], "at": moment}).to_string());
+            assert!((400..500).contains(&status), "{moment} {file}: {status} {said}");
+            assert_eq!(all.ask("GET", &format!("/v1/fs{file}"), "").1, "one", "{moment} {file}");
         }
     }
 }

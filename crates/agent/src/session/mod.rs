@@ -221,17 +221,20 @@ impl Session {
     /// Restores the state of a checkpoint, as a new checkpoint. Unsaved changes are saved first, and other sessions' changes happen before
     /// or after the restore, so nothing is lost. A restore that has begun completes even if the future is dropped.
     ///
+    /// With a head in `notes`, the restore follows on that head only; otherwise on whichever the thread has.
+    ///
     /// The tree reviews every difference as a write or a removal ([`Backend::review`]): a restore cannot bring back what a rule protects,
     /// and must fit into the quota.
     ///
     /// Cost: proportional to the differences.
     ///
     /// # Errors
-    /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) for a checkpoint that the thread does not have, and the errors of [`Backend::review`] and
-    /// [`Session::save`].
+    /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) for a checkpoint that the thread does not have,
+    /// [`Conflict`](treehold_core::error::ErrorKind::Conflict) if the thread has another head than `notes` name, and the errors of
+    /// [`Backend::review`] and [`Session::save`].
     pub async fn restore(&self, id: CheckpointId, notes: PutOptions) -> Result<Checkpoint> {
         let mut options = self.noted(&CallNotes::new());
-        options.label = notes.label;
+        (options.head, options.label) = (notes.head, notes.label);
         options.metadata.extend(notes.metadata);
         let mut outbox = Outbox::of(&notes.extensions);
         let event = self.replaced(FeedKind::Restore)?.map(|event| (outbox.push_shared(event.clone()), event));

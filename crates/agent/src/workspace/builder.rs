@@ -22,7 +22,7 @@ use treehold_tree::checkpoint::Checkpointer;
 pub struct WorkspaceBuilder {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     told: BTreeMap<VfsPathBuf, Told>,
-    past: BTreeSet<VfsPathBuf>,
+    past: BTreeSet<(VfsPathBuf, VfsPathBuf)>,
     histories: BTreeMap<VfsPathBuf, OpenHistory>,
     layers: Vec<OpenLayer>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
@@ -94,12 +94,13 @@ impl WorkspaceBuilder {
         Ok(self)
     }
 
-    /// Declares that a mount shows a thread's state at an earlier time: rules about the paths of the state hold there too.
+    /// Declares that a mount shows the files of another one at an earlier time: rules about the live path of a file hold for its past too.
+    /// A thread may have its state at several mount points; call this once for each.
     ///
     /// # Errors
     /// [`InvalidPath`](treehold_core::error::ErrorKind::InvalidPath) for an invalid path.
-    pub fn past(mut self, path: impl AsRef<str>) -> Result<Self> {
-        self.past.insert(VfsPathBuf::parse(path)?);
+    pub fn past(mut self, path: impl AsRef<str>, live: impl AsRef<str>) -> Result<Self> {
+        self.past.insert((VfsPathBuf::parse(path)?, VfsPathBuf::parse(live)?));
         Ok(self)
     }
 

@@ -75,8 +75,8 @@ pub struct Workspace(Arc<Plan>);
 struct Plan {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
     told: BTreeMap<VfsPathBuf, Told>,
-    /// The mount points of historical thread states.
-    past: BTreeSet<VfsPathBuf>,
+    /// The mount points of earlier versions of files, each with the mount point of the live ones.
+    past: BTreeSet<(VfsPathBuf, VfsPathBuf)>,
     /// The trees whose files have a history.
     histories: BTreeMap<VfsPathBuf, OpenHistory>,
     layers: Vec<OpenLayer>,
@@ -139,7 +139,7 @@ impl Workspace {
             let mut backend = open(opening)?;
             let mounted = opening.mounted(matches!(self.0.told.get(path), Some(Told::State)), &backend);
             let elsewhere = reach.mount(path, mounted);
-            if let Some(past) = opening.past.filter(|_| mounted == Mounted::Other && !self.0.past.contains(path)) {
+            if let Some(past) = opening.past.filter(|_| mounted == Mounted::Other && !self.is_past(path)) {
                 let history = self.0.histories.get(path).map(|open| open(opening.scope)).transpose()?;
                 backend = past.files(path, history)?;
             }
@@ -268,11 +268,14 @@ impl Workspace {
         self.0.told.iter().filter(|(_, told)| matches!(told, Told::State)).map(|(path, _)| path.clone()).collect()
     }
 
-    /// Returns the mount points of historical thread states, each paired with the mount point of the live state: rules about the latter
-    /// also hold for the former.
-    pub fn past(&self) -> Vec<(VfsPathBuf, VfsPathBuf)> {
-        let states = self.states();
-        self.0.past.iter().flat_map(|past| states.iter().map(move |state| (past.clone(), state.clone()))).collect()
+    /// Returns the mount points of earlier versions of files, each paired with the mount point of the live ones: rules about the latter also
+    /// hold for the former.
+    pub fn past(&self) -> impl Iterator<Item = &(VfsPathBuf, VfsPathBuf)> {
+        self.0.past.iter()
+    }
+
+    fn is_past(&self, mount: &VfsPath) -> bool {
+        self.0.past.iter().any(|(past, _)| **past == *mount)
     }
 
     /// Returns the innermost mount that contains a path.

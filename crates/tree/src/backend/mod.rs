@@ -50,7 +50,7 @@ pub use overlay::{
 };
 pub use recall::search_by_reading;
 pub(crate) use recall::{add_snippets, listed_files};
-pub(crate) use state::{Child, Graft, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
+pub(crate) use state::{Child, ENTRIES_MAX, Graft, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
 pub use store::{HistoryPolicy, IndexKind, IndexProgress, IndexState, RecordedCall, StoreBackend, StorePast, Verification};
 pub use stream::{ContentStream, StreamOptions};

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
 use treehold_core::ops::{
-    Corpus, Entry, EntryKind, Failure, FileRead, GlobOptions, LsOptions, ReadOptions, SearchHit, SearchOptions, SearchResult, StatOptions,
+    Corpus, Entry, EntryKind, Failure, FileRead, Forgotten, GlobOptions, LsOptions, ReadOptions, SearchHit, SearchOptions, SearchResult,
+    StatOptions,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::rank::{self, Found, Query};
@@ -248,8 +249,8 @@ impl<'r, B: Backend + ?Sized> Reading<'r, B> {
     /// Reports a file that could not be read, unless the whole tree is unreadable.
     fn fail(&mut self, path: VfsPathBuf, error: Error) -> Result<()> {
         match error.kind() {
-            // It was removed after it was listed.
-            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsDirectory => Ok(()),
+            // It was removed after it was listed. Of a file in a tree of the past, only the content is gone.
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsDirectory if !Forgotten::is_source_of(&error) => Ok(()),
             ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Internal => Err(error),
             _ => {
                 self.failed.push_failure(Failure { error: ErrorRecord::from(&error), path });

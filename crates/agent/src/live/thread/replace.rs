@@ -32,7 +32,8 @@ impl<B: Backend + 'static> ReloadListener for Quota<B> {
 }
 
 impl LiveThread {
-    /// Restores the state of a checkpoint, as a new checkpoint. Completes even if the future is dropped.
+    /// Restores the state of a checkpoint, as a new checkpoint. Completes even if the future is dropped. Follows on the head that `notes`
+    /// names, or on any.
     pub(crate) async fn restore(
         self: &Arc<Self>,
         id: CheckpointId,
@@ -65,7 +66,7 @@ impl LiveThread {
             let notes = notes.clone().with_id(own);
             Box::pin(async move { checkpointer.restore(&self.scope, id, &notes).await })
         };
-        // A restore follows on any head, so a second put could follow on the first.
+        // A restore without a head follows on any, so a second put could follow on the first.
         let Saved { checkpoint, head, .. } = self.put_other(&mut kept, &**checkpointer, 1, restore).await?;
         self.know(checkpoint.id);
         // Prefer the new checkpoint's tree: it is the same tree, and it stays as long as the thread does.

@@ -17,7 +17,7 @@ use treehold_core::ops::{
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_tree::backend::{Backend, RecordedCall, StateNode, StoreBackend};
-use treehold_tree::checkpoint::{At, Checkpoint, CheckpointId, ListOptions, PutOptions};
+use treehold_tree::checkpoint::{At, Checkpoint, CheckpointId, Head, ListOptions, PutOptions};
 
 /// The metadata key of a checkpoint for the id of the call that created it, if the call also changed files of other mounts.
 pub const CALL: &str = "call";
@@ -40,7 +40,7 @@ const PAGE: usize = 50;
 /// How many calls and checkpoints an undo looks through.
 const CALLS_MAX: usize = 10_000;
 
-/// The most bytes of content that one restore reads.
+/// The most bytes of content that one restore or undo reads.
 const RESTORE_BYTES_MAX: u64 = 256 << 20;
 
 /// The versions of one file.
@@ -160,7 +160,7 @@ impl Session {
                 if let Some((made, after)) = newer.take()
                     && after != node
                 {
-                    log.revisions.push(revision_of(&made, after.as_deref()));
+                    log.revisions.push(revision_of(&made, &self.scope, after.as_deref()));
                 }
                 newer = Some((checkpoint, node));
                 looked += 1;
@@ -175,7 +175,7 @@ impl Session {
             }
         }
         if let Some((made, Some(after))) = newer {
-            log.revisions.push(revision_of(&made, Some(&after)));
+            log.revisions.push(revision_of(&made, &self.scope, Some(&after)));
         }
         log.more = log.revisions.len() > limit;
         Ok(log)
@@ -212,20 +212,31 @@ impl Session {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if nothing is left to undo or its content is not kept any more, [`Conflict`](ErrorKind::Conflict)
     /// if a file changed since in another way, [`PermissionDenied`](ErrorKind::PermissionDenied) if the call changed a file that the tree
-    /// hides, and the errors of reading and writing these paths. Nothing is undone then, unless the failure occurs between two mounts: the
-    /// error says so, and the next undo continues with the rest of the call.
+    /// hides, [`TooLarge`](ErrorKind::TooLarge) if it replaced over 256 MiB or changed over 1,000 files of a mount, and the errors of
+    /// reading and writing these paths. A thread that another writer saves meanwhile is a [`Conflict`](ErrorKind::Conflict) without a path.
+    /// Nothing is undone then, unless the failure occurs between two mounts: the error says so, and a later undo continues with the rest of
+    /// the call.
     pub async fn undo(&self, of: UndoOf) -> Result<Undone> {
         self.save().await?;
         // Calls that left everything as it was.
         let mut idle = HashSet::new();
         loop {
-            let Some(call) = self.newest_call(of, &idle).await? else {
-                let message = match of {
-                    UndoOf::Thread => "this thread has made no change that can be undone; undo those of the user to include other threads",
-                    UndoOf::User => "this user has made no change of files with a history that can be undone",
-                };
-                return Err(Error::new(ErrorKind::NotFound, message));
+            // Read before the calls: a checkpoint that another writer makes after that is not undone along with the call.
+            let head = match self.workspace.checkpointer().filter(|_| of == UndoOf::Thread) {
+                Some(checkpointer) => checkpointer.get(&self.scope, At::Latest).await?.and_then(|newest| newest.head),
+                None => None,
             };
+            let Some(mut call) = self.newest_call(of, &idle).await? else { return Err(nothing_to_undo(of)) };
+            if let Some(made) = &call.checkpoint {
+                // The first checkpoint of a fork holds what the other thread did.
+                let is_forked = made.parent.as_ref().is_some_and(|parent| parent.thread.is_some());
+                if is_forked && call.files.is_empty() {
+                    return Err(nothing_to_undo(of));
+                }
+                if is_forked || !self.is_change(made).await? {
+                    call.checkpoint = None;
+                }
+            }
             let changes = self.reversal(&call).await?;
             if changes.is_empty() && call.checkpoint.is_none() {
                 idle.insert(call.id);
@@ -233,10 +244,23 @@ impl Session {
             }
             let files = self.apply_as(&changes, self.author_of(UNDO, Some(&call.id))).await?;
             let checkpoint = match &call.checkpoint {
-                Some(made) => Some(self.undo_checkpoint(made, &call.id).await.map_err(|error| half_undone(error, files.is_empty()))?),
+                Some(made) => Some(self.undo_checkpoint(made, &call.id, head).await.map_err(|error| half_undone(error, files.is_empty()))?),
                 None => None,
             };
             return Ok(Undone { call: call.id, at: call.at, author: call.author, files, checkpoint });
+        }
+    }
+
+    /// Returns whether a checkpoint has another tree than the one before it. One that is made for its label has not.
+    async fn is_change(&self, made: &Checkpoint) -> Result<bool> {
+        let Some(parent) = &made.parent else { return Ok(made.entries > 0) };
+        let checkpointer = self.thread.checkpointer()?;
+        let (before, after) =
+            futures::try_join!(checkpointer.open(&self.scope, At::Id(parent.id)), checkpointer.open(&self.scope, At::Id(made.id)))?;
+        match (before, after) {
+            (Some(before), Some(after)) => Ok(!after.state.differences(&before.state, None, 1).await?.is_empty()),
+            // One of them was pruned, which the restore reports.
+            _ => Ok(true),
         }
     }
 
@@ -252,18 +276,22 @@ impl Session {
         }
         self.may_read(&touched).await?;
         let mut changes = Vec::new();
+        let mut left = RESTORE_BYTES_MAX;
         for (mount, tree, recorded) in &call.files {
-            let reversal = tree.reversal(recorded).await.map_err(|error| error.rebased(mount, &[]))?;
+            let reversal = tree.reversal(recorded, left).await.map_err(|error| error.rebased(mount, &[]))?;
             for change in reversal {
+                if let Change::Write { content, .. } = &change {
+                    left = left.saturating_sub(content.len() as u64);
+                }
                 changes.push(change.try_map_paths(|path| Ok::<_, Error>(mount.concat(path)))?);
             }
         }
         Ok(changes)
     }
 
-    /// Returns the state to the checkpoint before another.
-    async fn undo_checkpoint(&self, made: &Checkpoint, id: &str) -> Result<Checkpoint> {
-        let mut notes = PutOptions::new();
+    /// Returns the state to the checkpoint before another, if the thread still has this head.
+    async fn undo_checkpoint(&self, made: &Checkpoint, id: &str, head: Option<Head>) -> Result<Checkpoint> {
+        let mut notes = PutOptions::new().with_head(head);
         notes.metadata.insert(UNDOES.to_owned(), id.to_owned());
         notes.metadata.insert(TOOL.to_owned(), UNDO.to_owned());
         if let Some(parent) = &made.parent {
@@ -399,27 +427,38 @@ impl Threads {
     }
 }
 
+fn nothing_to_undo(of: UndoOf) -> Error {
+    let message = match of {
+        UndoOf::Thread => "this thread has made no change that can be undone; undo those of the user to include other threads",
+        UndoOf::User => "this user has made no change of files with a history that can be undone",
+    };
+    Error::new(ErrorKind::NotFound, message)
+}
+
 /// Adds to an error of returning the state whether files of other mounts were reverted before.
 fn half_undone(error: Error, is_nothing_done: bool) -> Error {
     if is_nothing_done {
         return error;
     }
-    let message = format!("files of other mounts are undone, the thread's state is not, and the next undo tries that: {}", error.message());
+    let message = format!("files of other mounts are undone, the thread's state is not, and a later undo tries that: {}", error.message());
     error.with_message(message).with_unknown_effect()
 }
 
 /// Returns what a checkpoint made of a file.
-fn revision_of(made: &Checkpoint, node: Option<&StateNode>) -> Revision {
+fn revision_of(made: &Checkpoint, scope: &Scope, node: Option<&StateNode>) -> Revision {
     let operation = if node.is_some() { OpKind::Write } else { OpKind::Delete };
     let version = node.and_then(StateNode::version);
     let mut revision = Revision::new(0, made.created_at, operation, version, node.map_or(0, StateNode::size_bytes));
     revision.checkpoint = Some(made.id);
-    revision.author = author_of_checkpoint(made);
+    revision.author = author_of_checkpoint(made, scope);
     revision
 }
 
-fn author_of_checkpoint(made: &Checkpoint) -> Author {
+/// Returns who made a checkpoint of the thread of a scope.
+fn author_of_checkpoint(made: &Checkpoint, scope: &Scope) -> Author {
     let mut author = Author::new();
+    let Scope { tenant, user, thread, .. } = scope.clone();
+    (author.tenant, author.user, author.thread) = (tenant, user, thread);
     let noted = |key: &str| made.metadata.get(key).cloned();
     (author.tool, author.tool_call_id, author.actor) = (noted(TOOL), noted(TOOL_CALL_ID), noted(ACTOR));
     author
@@ -620,18 +659,13 @@ impl<'s> Source<'s> {
                 let page = session.thread.checkpointer()?.list(&session.scope, &options).await?;
                 self.is_over = page.next.is_none();
                 *after = page.next;
-                self.read.extend(page.checkpoints.into_iter().map(|checkpoint| {
-                    let mut author = author_of_checkpoint(&checkpoint);
-                    let Scope { tenant, user, thread, .. } = session.scope.clone();
-                    (author.tenant, author.user, author.thread) = (tenant, user, thread);
-                    Step {
-                        id: checkpoint.metadata.get(CALL).cloned().unwrap_or_else(|| checkpoint.id.to_string()),
-                        at: time_of(&checkpoint),
-                        author,
-                        undoes: checkpoint.metadata.get(UNDOES).cloned(),
-                        files: None,
-                        checkpoint: Some(checkpoint),
-                    }
+                self.read.extend(page.checkpoints.into_iter().map(|checkpoint| Step {
+                    id: checkpoint.metadata.get(CALL).cloned().unwrap_or_else(|| checkpoint.id.to_string()),
+                    at: time_of(&checkpoint),
+                    author: author_of_checkpoint(&checkpoint, &session.scope),
+                    undoes: checkpoint.metadata.get(UNDOES).cloned(),
+                    files: None,
+                    checkpoint: Some(checkpoint),
                 }));
             }
         }

@@ -1,13 +1,14 @@
 //! Undo, restores and reads of the past over the state and the store tier, compared with maps of all files.
 
 use super::*;
+use crate::live::Lossy;
 use crate::session::CallNotes;
 use crate::tools::ToolCall;
 use crate::workspace::Workspace;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use serde_json::json;
-use treehold_store::{MemoryStore, Namespace};
+use treehold_store::{MemoryStore, Namespace, Store};
 use treehold_tree::backend::{BackendExt, HistoryPolicy};
 use treehold_tree::checkpoint::StoreCheckpointer;
 
@@ -20,9 +21,12 @@ fn path(text: &str) -> VfsPathBuf {
     VfsPathBuf::parse(text).expect("a legal path")
 }
 
-/// A workspace with the state at `/`, a history at `/memories`, and rows without one at `/plain`.
 fn workspace() -> Workspace {
-    let store = Arc::new(MemoryStore::new());
+    workspace_on(Arc::new(MemoryStore::new()))
+}
+
+/// A workspace with the state at `/`, a history at `/memories`, and rows without one at `/plain`.
+fn workspace_on(store: Arc<dyn Store>) -> Workspace {
     let checkpointer = StoreCheckpointer::new(store.clone());
     let tree = move |scope: &Scope, name: &str| {
         let user = scope.user.clone().unwrap_or_default();
@@ -150,4 +154,96 @@ async fn author_of_another_user_is_not_shown() {
     assert_eq!(log.revisions[1].author, Author::new());
     assert_eq!(ada.undo(UndoOf::User).await.expect("her own").files.len(), 1);
     assert_eq!(ada.undo(UndoOf::User).await.expect_err("not hers").kind(), ErrorKind::NotFound);
+}
+
+/// Writes a file by a tool call of a session.
+async fn write(session: &Session, path: &str, content: &str) {
+    let call = ToolCall::from_json("write_file", json!({"path": path, "content": content})).expect("a legal call");
+    let output = session.call_with(call, CallNotes::new().with_tool_call_id("toolu_1").with_actor("coder")).await;
+    assert!(!output.is_error, "{}", output.text);
+}
+
+/// Regression: an undo put back what another writer saved meanwhile too, and reported only its own call.
+#[tokio::test]
+async fn undo_puts_back_no_save_of_another_writer() {
+    let store = Arc::new(Lossy::default());
+    let (one, other) = (workspace_on(store.clone()), workspace_on(store.clone()));
+    for (round, is_repeated) in [false, true].into_iter().enumerate() {
+        let name = format!("t{round}");
+        let (mine, theirs) = (format!("/mine{round}.md"), format!("/theirs{round}.md"));
+        let session = one.session(scope(&name)).await.expect("opened");
+        write(&session, "/a.md", "first").await;
+        write(&session, &mine, "mine").await;
+        let (other, scope_of_other, file) = (other.clone(), scope(&name), theirs.clone());
+        store.before_commit(async move {
+            let session = other.session(scope_of_other).await.expect("opened");
+            write(&session, &file, "theirs").await;
+        });
+        if is_repeated {
+            // The repeated undo finds the other writer's call as the newest, and says so.
+            drop(session);
+            let undone = Threads::new(one.clone()).undo(&scope(&name), UndoOf::Thread).await.expect("repeated");
+            assert!(undone.checkpoint.is_some());
+        } else {
+            let error = session.undo(UndoOf::Thread).await.expect_err("saved meanwhile");
+            assert!(error.kind() == ErrorKind::Conflict && error.path().is_none() && !error.may_have_effect(), "{error}");
+        }
+        let now = workspace_on(store.clone()).session(scope(&name)).await.expect("opened").backend();
+        assert_eq!(now.read_text(&mine).await.expect("not undone"), "mine");
+        assert_eq!(now.exists(&theirs).await.expect("read"), !is_repeated);
+    }
+}
+
+/// Regression: a checkpoint that was made for its label counted as the newest change.
+#[tokio::test]
+async fn undo_skips_checkpoints_without_a_change() {
+    let session = workspace().session(scope("t")).await.expect("opened");
+    session.checkpoint(PutOptions::new().with_label("empty")).await.expect("saved");
+    write(&session, "/a.md", "one").await;
+    write(&session, "/a.md", "two").await;
+    for label in ["x", "y"] {
+        session.checkpoint(PutOptions::new().with_label(label)).await.expect("saved");
+    }
+    let tree = session.backend();
+    for expected in [Some("one"), None] {
+        session.undo(UndoOf::Thread).await.expect("a change");
+        assert_eq!(tree.read_text("/a.md").await.ok().as_deref(), expected);
+        session.checkpoint(PutOptions::new().with_label("between")).await.expect("saved");
+    }
+    let error = session.undo(UndoOf::Thread).await.expect_err("nothing");
+    assert!(error.kind() == ErrorKind::NotFound && error.message().contains("no change that can be undone"), "{error}");
+}
+
+#[tokio::test]
+async fn undo_in_a_fork_ends_at_its_first_checkpoint() {
+    let workspace = workspace();
+    let session = workspace.session(scope("t")).await.expect("opened");
+    write(&session, "/a.md", "one").await;
+    let checkpointer = workspace.checkpointer().expect("one").clone();
+    checkpointer.fork(&scope("t"), At::Latest, "fork", &PutOptions::new()).await.expect("forked");
+    let fork = workspace.session(scope("fork")).await.expect("opened");
+    write(&fork, "/a.md", "two").await;
+    fork.undo(UndoOf::Thread).await.expect("a change of the fork");
+    assert_eq!(fork.backend().read_text("/a.md").await.expect("readable"), "one");
+    let error = fork.undo(UndoOf::Thread).await.expect_err("a change of the other thread");
+    assert!(error.kind() == ErrorKind::NotFound && error.message().contains("no change that can be undone"), "{error}");
+    assert_eq!(fork.backend().read_text("/a.md").await.expect("readable"), "one");
+}
+
+/// Regression: the author had neither tenant nor user, so it was removed as that of another user.
+#[tokio::test]
+async fn log_of_a_state_file_names_who_made_each_version() {
+    let session = workspace().session(scope("t").with_tenant("acme")).await.expect("opened");
+    for (path, content) in [("/plan.md", "one"), ("/memories/plan.md", "one"), ("/plan.md", "two")] {
+        write(&session, path, content).await;
+    }
+    for file in ["/plan.md", "/memories/plan.md"] {
+        let log = session.log(&path(file), 10).await.expect("readable");
+        assert!(!log.revisions.is_empty());
+        for revision in log.revisions {
+            let Author { tenant, user, thread, actor, tool, tool_call_id, .. } = revision.author;
+            let told = [tenant, user, thread, actor, tool, tool_call_id].map(Option::unwrap_or_default);
+            assert_eq!(told, ["acme", "ada", "t", "coder", "write_file", "toolu_1"], "{file}");
+        }
+    }
 }

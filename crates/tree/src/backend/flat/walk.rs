@@ -3,6 +3,7 @@
 //! A tier passes its nodes in path order and asks what to do with each. It may start late and seek: nodes in directories that are
 //! not entered need not be passed. Ignore files are content, so the tier reads them and adds them before the paths that they affect.
 
+use std::collections::BTreeSet;
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::{IgnoreFiles, PathFilter};
 
@@ -12,6 +13,8 @@ pub(in crate::backend) struct Walk {
     root: VfsPathBuf,
     filter: PathFilter,
     ignores: IgnoreFiles,
+    /// The ignore files that cannot be read.
+    lost: BTreeSet<VfsPathBuf>,
 }
 
 /// What to do with one node.
@@ -35,7 +38,17 @@ pub(in crate::backend) struct Stretch {
 impl Walk {
     /// Starts a search beneath `root`.
     pub(in crate::backend) fn new(root: &VfsPath, filter: PathFilter) -> Self {
-        Self { root: root.to_owned(), filter, ignores: IgnoreFiles::new() }
+        Self { root: root.to_owned(), filter, ignores: IgnoreFiles::new(), lost: BTreeSet::new() }
+    }
+
+    /// Leaves out some ignore files, because they cannot be read.
+    pub(in crate::backend) fn without_ignore_files(self, lost: BTreeSet<VfsPathBuf>) -> Self {
+        Self { lost, ..self }
+    }
+
+    /// Returns whether an ignore file is left out.
+    pub(in crate::backend) fn lacks_ignore_file(&self, path: &VfsPath) -> bool {
+        self.lost.contains(path)
     }
 
     /// Returns the range of the search, given the path of its cursor; `None` if nothing can be found.

@@ -30,6 +30,7 @@ pub(crate) use lineage::Holder;
 pub(crate) use load::PageSource;
 pub(crate) use node::StoredBody;
 pub(crate) use page::{Child, Link, Page, PageId, Row, Totals};
+pub(crate) use tree::ENTRIES_MAX;
 
 use self::transaction::StateTransaction;
 use super::{Backend, flat};

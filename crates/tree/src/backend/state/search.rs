@@ -11,11 +11,12 @@ use super::tree::{PAGES_AHEAD, Tree};
 use crate::backend::flat::{Body, Stretch, Walk, search_chunk, search_parts};
 use crate::background::{in_background, workers};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use treehold_core::error::Result;
-use treehold_core::ops::{GlobOptions, GlobResult, GrepOptions, GrepResult};
+use treehold_core::error::{ErrorRecord, Result};
+use treehold_core::ops::{Failure, Forgotten, GlobOptions, GlobResult, GrepOptions, GrepResult};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::search::ignore::IGNORE_FILE_NAMES;
 use treehold_core::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter, Yield, parallel};
@@ -47,8 +48,9 @@ pub(super) async fn glob(tree: &Tree, path: &VfsPath, options: &GlobOptions) -> 
     };
     tree.with(|tree| tree.directory(path)).await?;
     let mut ahead = PAGES_AHEAD;
+    let mut lost = LostIgnoreFiles::default();
     loop {
-        let walk = walk()?;
+        let walk = walk()?.without_ignore_files(lost.paths());
         let is_small = tree.totals(&stretch.within).is_ok_and(|totals| totals.entries <= ENTRIES_AT_ONCE);
         let found = if is_small {
             find(tree, walk, &stretch, options, &AtomicBool::new(false))
@@ -57,8 +59,11 @@ pub(super) async fn glob(tree: &Tree, path: &VfsPath, options: &GlobOptions) -> 
             in_background(move |stop| find(&tree, walk, &stretch, &options, stop)).await?
         };
         match found {
-            Ok(result) => return Ok(result),
-            Err((miss, from)) => tree.load_ahead(miss, &stretch.within, &from, ahead).await?,
+            Ok(mut result) => {
+                result.failures.extend(lost.into_failures());
+                return Ok(result);
+            }
+            Err((miss, from)) => lost.pass(tree.load_ahead(miss, &stretch.within, &from, ahead).await)?,
         }
         // Every miss restarts the search, so load more pages each time.
         ahead = (ahead * 2).min(PAGES_AHEAD_MAX);
@@ -154,13 +159,17 @@ fn search(
 async fn grep_saved(tree: &Tree, path: &VfsPath, stretch: Stretch, matcher: GrepMatcher, options: &GrepOptions) -> Result<GrepResult> {
     let matcher = Arc::new(matcher);
     let mut collector = GrepCollector::new(options);
-    let mut chunk = Chunk { stretch, after: None, ahead: PAGES_AHEAD };
+    let mut chunk = Chunk { stretch, after: None, ahead: PAGES_AHEAD, lost: LostIgnoreFiles::default() };
     while let Some(mut files) = chunk.next(tree, path, options).await? {
         // A large file ends its chunk.
         let large = files.pop_if(|(_, node)| is_large(node));
         let (mut returned, mut flow) = search_files(tree, &matcher, collector, files).await?;
         if let Some((path, node)) = large.filter(|_| flow.is_continue()) {
-            (returned, flow) = match search_large(tree, &matcher, &path, &node).await? {
+            let found = match search_large(tree, &matcher, &path, &node).await {
+                Err(error) if Forgotten::is_source_of(&error) => Some(FileOutcome::Failed(error)),
+                found => found?,
+            };
+            (returned, flow) = match found {
                 Some(outcome) => {
                     let flow = returned.push(path, outcome);
                     (returned, flow)
@@ -173,7 +182,39 @@ async fn grep_saved(tree: &Tree, path: &VfsPath, stretch: Stretch, matcher: Grep
             break;
         }
     }
-    Ok(collector.finish())
+    let mut result = collector.finish();
+    chunk.lost.into_failures().for_each(|failure| result.push_failure(failure));
+    Ok(result)
+}
+
+/// The ignore files of a tree of the past whose contents are gone. A search goes on as if they were empty, and reports them.
+#[derive(Default)]
+struct LostIgnoreFiles {
+    paths: BTreeSet<VfsPathBuf>,
+    failures: Vec<Failure>,
+}
+
+impl LostIgnoreFiles {
+    fn paths(&self) -> BTreeSet<VfsPathBuf> {
+        self.paths.clone()
+    }
+
+    /// Passes the outcome of loading, except that the content of an ignore file is gone.
+    fn pass(&mut self, loaded: Result<()>) -> Result<()> {
+        match loaded {
+            Err(error) if Forgotten::is_source_of(&error) => {
+                let Some(path) = error.path().map(ToOwned::to_owned).filter(|path| !self.paths.contains(path)) else { return Err(error) };
+                self.failures.push(Failure { error: ErrorRecord::from(&error), path: path.clone() });
+                self.paths.insert(path);
+                Ok(())
+            }
+            loaded => loaded,
+        }
+    }
+
+    fn into_failures(self) -> impl Iterator<Item = Failure> {
+        self.failures.into_iter()
+    }
 }
 
 /// Reads some files of a saved tree and searches them.
@@ -185,14 +226,30 @@ async fn search_files(
 ) -> Result<(GrepCollector, ControlFlow<()>)> {
     let wanted: Vec<Arc<StateNode>> =
         files.iter().map(|(_, node)| node).filter(|node| !matcher.is_too_large(node.size_bytes())).cloned().collect();
-    let mut contents = tree.contents(&wanted).await?.into_iter();
+    let mut contents = contents_of_each(tree, &wanted).await?.into_iter();
     // Files that are too large are not read; the contents are in the order of the requests.
     let mut body = |node: Arc<StateNode>| {
         let content = if matcher.is_too_large(node.size_bytes()) { None } else { contents.next() };
-        content.map_or(Body::Decided(FileOutcome::TooLarge), Body::Read)
+        content.unwrap_or(Body::Decided(FileOutcome::TooLarge))
     };
     let files = files.into_iter().map(|(path, node)| (path, body(node))).collect();
     search_chunk(matcher.clone(), collector, files).await
+}
+
+/// Reads contents. In a tree of the past, some may be gone.
+async fn contents_of_each(tree: &Tree, nodes: &[Arc<StateNode>]) -> Result<Vec<Body>> {
+    match tree.contents(nodes).await {
+        Err(error) if Forgotten::is_source_of(&error) => {}
+        contents => return Ok(contents?.into_iter().map(Body::Read).collect()),
+    }
+    let mut bodies = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        bodies.push(match tree.contents(std::slice::from_ref(node)).await {
+            Err(error) if Forgotten::is_source_of(&error) => Body::Decided(FileOutcome::Failed(error)),
+            contents => Body::Read(contents?.pop().unwrap_or_default()),
+        });
+    }
+    Ok(bodies)
 }
 
 /// Returns whether a file is read part by part.
@@ -206,6 +263,7 @@ struct Chunk {
     /// The last file of the previous chunk.
     after: Option<VfsPathBuf>,
     ahead: usize,
+    lost: LostIgnoreFiles,
 }
 
 impl Chunk {
@@ -216,7 +274,7 @@ impl Chunk {
         }
         let mut gathered = Gathered { files: Vec::new(), size_bytes: 0, after: self.after.take() };
         loop {
-            let walk = Walk::new(root, PathFilter::for_grep(root, options)?);
+            let walk = Walk::new(root, PathFilter::for_grep(root, options)?).without_ignore_files(self.lost.paths());
             let is_small = tree.totals(&self.stretch.within).is_ok_and(|totals| totals.entries <= ENTRIES_AT_ONCE);
             let missed = if is_small {
                 gathered.gather(tree, walk, &self.stretch, &AtomicBool::new(false))
@@ -228,7 +286,7 @@ impl Chunk {
                 missed
             };
             let Some((miss, from)) = missed else { break };
-            tree.load_ahead(miss, &self.stretch.within, &from, self.ahead).await?;
+            self.lost.pass(tree.load_ahead(miss, &self.stretch.within, &from, self.ahead).await)?;
             self.ahead = (self.ahead * 2).min(PAGES_AHEAD_MAX);
             self.stretch.from = from;
         }
@@ -315,6 +373,7 @@ impl<'t> Found<'t> {
             let mut contents = [None, None];
             for (name, content) in IGNORE_FILE_NAMES.iter().zip(&mut contents) {
                 if let Ok(path) = directory.child(name)
+                    && !self.walk.lacks_ignore_file(&path)
                     && let Some(node) = self.tree.get(&path)?.filter(|node| !node.is_directory())
                 {
                     *content = Some(node.loaded()?);

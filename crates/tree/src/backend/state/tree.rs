@@ -21,7 +21,7 @@ use treehold_core::text::{self, LineCutter};
 pub(super) const PAGES_AHEAD: usize = 32;
 
 /// The most files and directories of a tree.
-const ENTRIES_MAX: u64 = if cfg!(test) { 400_000 } else { 2_000_000 };
+pub(crate) const ENTRIES_MAX: u64 = if cfg!(test) { 400_000 } else { 2_000_000 };
 
 /// All nodes of a tree except the root, which is always a directory.
 #[derive(Clone)]

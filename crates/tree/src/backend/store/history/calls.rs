@@ -83,31 +83,52 @@ impl StoreBackend {
     /// Returns the changes that undo a call: each file gets the content that it had before. Each change is conditional on the version that
     /// the file has now.
     ///
-    /// Cost: four round trips for each file.
+    /// Cost: four round trips for each file, and up to `bytes_max` bytes of content in memory.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if a file changed since in another way, [`NotFound`](ErrorKind::NotFound) if a content is not kept
-    /// any more, [`TooLarge`](ErrorKind::TooLarge) for a call that changed over 1,000 files, and errors of the store.
-    pub async fn reversal(&self, call: &RecordedCall) -> Result<Vec<Change>> {
+    /// [`Conflict`](ErrorKind::Conflict) if a file was changed by another call, since then or in between,
+    /// [`NotFound`](ErrorKind::NotFound) if a content is not kept any more, [`TooLarge`](ErrorKind::TooLarge) for a call that changed over
+    /// 1,000 files or replaced over `bytes_max` bytes, and errors of the store.
+    pub async fn reversal(&self, call: &RecordedCall, bytes_max: u64) -> Result<Vec<Change>> {
         if call.is_cut {
             let message =
                 format!("the call changed over {PATHS_MAX} files, too many to undo as one; restore their directory to the time before it");
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         let mut changes = Vec::with_capacity(call.paths.len());
+        let mut left = bytes_max;
         for path in &call.paths {
-            changes.extend(self.reversal_of(path, call).await?);
+            let too_large = || {
+                let message = format!("the call replaced over {bytes_max} bytes, too much to undo as one; restore its files in parts");
+                Error::new(ErrorKind::TooLarge, message).at(path)
+            };
+            let fits = |size_bytes: u64| left.checked_sub(size_bytes).ok_or_else(too_large);
+            if let Some((change, rest)) = self.reversal_of(path, call, fits).await? {
+                changes.push(change);
+                left = rest;
+            }
         }
         // A file may return to where the call made a directory of files, so removals come first.
         changes.sort_by_key(|change| !matches!(change, Change::Delete { .. }));
         Ok(changes)
     }
 
-    async fn reversal_of(&self, path: &VfsPath, call: &RecordedCall) -> Result<Option<Change>> {
+    /// Returns the change that gives a file its earlier content, with what `fits` returns for the size of that content.
+    async fn reversal_of(
+        &self,
+        path: &VfsPath,
+        call: &RecordedCall,
+        fits: impl Fn(u64) -> Result<u64> + Send,
+    ) -> Result<Option<(Change, u64)>> {
         let history = self.file_history(path).await?;
         let is_of_call = |kept: &Kept| kept.revision.author.call == call.author.call;
         let (first, made) = (history.revisions().iter().position(is_of_call), history.revisions().iter().rposition(is_of_call));
         let (Some(first), Some(made), Some(last)) = (first, made, history.revisions().last()) else { return Err(forgotten(path)) };
+        if let Some(other) = history.revisions()[first..=made].iter().find(|kept| !is_of_call(kept)) {
+            let message =
+                format!("`{path}` was also changed by another call in between, at {}; restore the file instead", other.revision.at);
+            return Err(Error::new(ErrorKind::Conflict, message).at(path).with_current_version(last.revision.version));
+        }
         let before = match first.checked_sub(1) {
             Some(before) => Some(&history.revisions()[before]).filter(|kept| kept.revision.exists()),
             None if history.is_cut() => return Err(forgotten(path)),
@@ -121,11 +142,12 @@ impl StoreBackend {
         let path = path.to_owned();
         Ok(match (before, last.revision.version) {
             (None, None) => None,
-            (None, version) => Some(Change::Delete { path, recursive: false, expect: version }),
+            (None, version) => Some((Change::Delete { path, recursive: false, expect: version }, fits(0)?)),
             (Some(before), version) => {
+                let left = fits(before.revision.size_bytes)?;
                 let content = self.content_of(&path, before).await?;
                 let mode = version.map_or(WriteMode::CreateNew, WriteMode::IfVersion);
-                Some(Change::Write { path, content, mode })
+                Some((Change::Write { path, content, mode }, left))
             }
         })
     }

@@ -8,11 +8,12 @@
 //! | `p`, key of the file | the revisions of the path, oldest first, the current one included |
 //! | `c`, hash of the path, hash of the content | a content that was replaced or removed |
 //! | `u`, hash of tenant and user, time, call | the files that a commit changed, for undo |
+//! | `s` | since when the history is complete, put by the first recorded change; the only row that does not expire |
 //!
 //! A content is kept once for each path, however often it recurs, so a commit that drops a revision knows whether its content is still
 //! needed. The commit reads the list and depends on its version, and on the version of the file that it replaces.
 //!
-//! The [policy](HistoryPolicy) bounds both numbers: a commit drops the oldest revisions of its path, and all rows expire.
+//! The [policy](HistoryPolicy) bounds both numbers: a commit drops the oldest revisions of its path, and all other rows expire.
 //!
 //! A list tolerates writers without a history, such as a program of an older version: the next recorded change finds a version that the
 //! list lacks, and adds it as a revision of an unknown author. `rows` defines the rows, `transaction/record.rs` adds them to commits, and
@@ -28,9 +29,12 @@ pub use self::calls::RecordedCall;
 pub use self::past::StorePast;
 pub(super) use self::rows::NewRevision;
 
-use self::rows::{FileHistory, Kept, list_key};
+use self::rows::{FileHistory, Kept, SINCE, Since, list_key};
 use super::StoreBackend;
 use crate::rows::file_key;
+use bytes::Bytes;
+use jiff::Timestamp;
+use std::ops::Range;
 use std::time::Duration;
 use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -95,8 +99,8 @@ impl StoreBackend {
     /// A namespace of 16 components or nearly 1,024 bytes has no room for a history and gets none; [`StoreBackend::log`] says so. Changes of
     /// backends without a history are not recorded.
     ///
-    /// Cost: every change reads the file that it replaces and the list of its revisions, and puts both. A recursive delete reads everything
-    /// beneath, up to 1 GiB.
+    /// Cost: every change reads the file that it replaces and the list of its revisions, and puts both. A batch reads all that it replaces
+    /// and removes, up to 1 GiB together.
     #[must_use]
     pub fn with_history(mut self, policy: HistoryPolicy) -> Self {
         let components = HISTORY.into_iter().map(Into::into).chain(self.namespace.components());
@@ -141,10 +145,12 @@ impl StoreBackend {
         }
         let (list, file) = (list_key(&file_key(path)), file_key(path));
         let mut races = LostRaces::at_most(READS_MAX);
-        let mut before = self.store.get(&history.namespace, &list).await?;
+        let mut rows = self.store.get_many(&history.namespace, &[&list, SINCE], true).await?;
+        let since = history.since(rows.pop().flatten().as_ref());
+        let mut before = rows.pop().flatten();
         loop {
             let now = self.store.get_many(&self.namespace, &[&file], false).await?.pop().flatten();
-            let found = FileHistory::decode(path, before.as_ref(), &history.policy)?;
+            let found = FileHistory::decode(path, before.as_ref(), &history.policy)?.with_since(since);
             if found.is_of(now.as_ref()) {
                 return Ok(found);
             }
@@ -163,35 +169,49 @@ impl StoreBackend {
     }
 
     /// Reads the content of a revision.
-    async fn content_of(&self, path: &VfsPath, kept: &Kept) -> Result<bytes::Bytes> {
+    async fn content_of(&self, path: &VfsPath, kept: &Kept) -> Result<Bytes> {
+        self.content_part(path, kept, 0..u64::MAX).await
+    }
+
+    /// Reads a range of the content of a revision.
+    async fn content_part(&self, path: &VfsPath, kept: &Kept, range: Range<u64>) -> Result<Bytes> {
         let history = self.history()?;
         let lost = || {
             let message = format!("the content of `{path}` at {} is not kept; `log` lists the versions that are", kept.revision.at);
             Error::new(ErrorKind::NotFound, message).with_source(Forgotten).at(path)
         };
+        let part = async |namespace: &Namespace, key: &str| {
+            self.store.get_part(namespace, key, range.clone()).await.map_err(|error| error.at(path))
+        };
         if !kept.revision.is_kept {
             return Err(lost());
         }
         if let Some(key) = kept.content_key(path) {
-            let item = self.store.get(&history.namespace, &key).await.map_err(|error| error.at(path))?;
-            return item.map(|item| item.value).ok_or_else(lost);
+            return part(&history.namespace, &key).await?.map(|part| part.item.value).ok_or_else(lost);
         }
-        let item = self.store.get(&self.namespace, &file_key(path)).await.map_err(|error| error.at(path))?;
-        match item {
-            Some(item) if Some(item.version) == kept.revision.version => crate::rows::body(path, &item),
+        match part(&self.namespace, &file_key(path)).await? {
+            Some(part) if Some(part.item.version) == kept.revision.version => {
+                let record = crate::rows::record(path, &part.item)?;
+                if record.size_bytes != part.value_bytes {
+                    return Err(crate::rows::size_mismatch(path, &record, part.value_bytes));
+                }
+                Ok(part.item.value)
+            }
             _ => {
                 // It was replaced since, so its content is in the history now.
                 let found = self.file_history(path).await?;
                 let again = found.revisions().iter().find(|other| other.revision.version == kept.revision.version);
                 let key = again.and_then(|kept| kept.content_key(path)).ok_or_else(lost)?;
-                let item = self.store.get(&history.namespace, &key).await.map_err(|error| error.at(path))?;
-                item.map(|item| item.value).ok_or_else(lost)
+                part(&history.namespace, &key).await?.map(|part| part.item.value).ok_or_else(lost)
             }
         }
     }
 }
 
 impl StoreHistory {
+    /// The key of the row that says since when the history is complete.
+    pub(super) const SINCE: &str = SINCE;
+
     pub(super) fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -203,6 +223,17 @@ impl StoreHistory {
     /// Returns the key of the list of a file's revisions.
     pub(super) fn list_key(&self, file_key: &str) -> String {
         list_key(file_key)
+    }
+
+    /// Returns the earliest time of which everything is known, by the row that says so.
+    fn since(&self, row: Option<&Item>) -> Option<Timestamp> {
+        Since::decode(row).map(|since| since.reaches_back_to(&self.policy, Timestamp::now()))
+    }
+
+    /// Returns the value of the row that says since when the history is complete, unless it is there already. `is_empty` says whether the
+    /// tree had nothing before its first change.
+    pub(super) fn renewed_since(&self, row: Option<&Item>, is_empty: bool) -> Option<Vec<u8>> {
+        Since::renewed(Since::decode(row), &self.policy, is_empty, Timestamp::now())
     }
 
     /// Returns the key of a content of a path.

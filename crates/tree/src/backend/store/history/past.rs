@@ -1,17 +1,19 @@
 //! A tree in a store as it was at a moment.
 
-use super::rows::{FileHistory, Kept, LISTS, Then, path_of};
+use super::rows::{FileHistory, Kept, LISTS, SINCE, Then, path_of};
 use crate::backend::store::StoreBackend;
-use crate::backend::{Backend, Holder, PageSource, StateNode, StateSnapshot, StoredBody};
-use crate::rows::{RowKey, file_key};
+use crate::backend::{Backend, ENTRIES_MAX, Holder, PageSource, StateNode, StateSnapshot, StoredBody};
+use crate::rows::{RowKey, directory_key, file_key};
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, Forgotten, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
@@ -24,20 +26,28 @@ use treehold_store::{ScanEntry, ScanOptions};
 /// The number of rows in a page of a scan.
 const PAGE_ROWS: usize = 1_000;
 
+/// The number of contents that are read concurrently.
+const READS_AT_ONCE: usize = 16;
+
 /// A tree of a [`StoreBackend`] at a moment, read-only.
 ///
 /// At a time it holds the files that existed then, with their contents, and their directories. It has an empty directory only if that still
-/// exists. A file whose content at that time is not kept any more is listed, but reading it fails, and so does a search of it.
+/// exists. A file whose content at that time is not kept any more is listed, but reading it fails, and a search of it is a failure of that
+/// file. Directories at a time before the history is complete cannot be listed.
 ///
 /// At a moment that counts revisions, such as `~1`, it has each file as of that revision, but directories cannot be listed.
 ///
-/// Cost: a read or stat of a file takes three or four round trips. The first other call reads the list of every file of the tree, without
-/// contents, and keeps 300 bytes for each; a search also reads the contents.
+/// Cost: a stat of a file takes two round trips, a read one more for each part. Any other call reads the list of every file beneath its
+/// path, a page at a time, and keeps some 500 bytes for each file as long as no other directory is asked for; a search also reads the
+/// contents.
 #[derive(Debug)]
 pub struct StorePast {
     tree: StoreBackend,
     moment: Moment,
-    opened: OnceCell<StateSnapshot>,
+    /// The most files and directories beneath the path of a call.
+    pub(super) entries_max: u64,
+    /// The directory that was read last, and what was beneath it. Locked while it is read, so that concurrent calls read it once.
+    opened: Mutex<Option<(VfsPathBuf, StateSnapshot)>>,
 }
 
 /// What a path was at the moment.
@@ -47,9 +57,44 @@ enum Place {
     Nothing,
 }
 
+/// What the list of a path says of the moment.
+enum Known {
+    File(Box<Kept>, Timestamp),
+    Nothing,
+    /// The moment is before the first revision. Unless the list is cut, there was nothing as far back as the history is complete.
+    Before {
+        is_cut: bool,
+        first: Option<Box<Kept>>,
+    },
+}
+
+/// A list without what does not matter for the moment.
+struct Reduced {
+    known: Known,
+    /// The version of the last revision: that of the file as it is now, if nothing else changed it.
+    last: Option<Version>,
+    first_recorded: Option<Timestamp>,
+    /// Whether the file is there now.
+    is_seen: bool,
+}
+
+impl Reduced {
+    fn of(history: &FileHistory, moment: Moment) -> Self {
+        let known = match history.then(moment) {
+            Then::File(kept) => Known::File(Box::new(kept.clone().anonymous()), history.created_at(kept)),
+            Then::Nothing => Known::Nothing,
+            Then::Forgotten => {
+                let first = history.revisions().first().map(|first| Box::new(first.clone().anonymous().lost()));
+                Known::Before { is_cut: history.is_cut(), first }
+            }
+        };
+        Self { known, last: history.last_version(), first_recorded: history.first_recorded(), is_seen: false }
+    }
+}
+
 impl StorePast {
     pub(super) fn new(tree: StoreBackend, moment: Moment) -> Self {
-        Self { tree, moment, opened: OnceCell::new() }
+        Self { tree, moment, entries_max: ENTRIES_MAX, opened: Mutex::default() }
     }
 
     /// Returns the moment.
@@ -57,7 +102,7 @@ impl StorePast {
         self.moment
     }
 
-    /// Looks up a single file.
+    /// Looks up a single file. Its content is not read.
     async fn file(&self, path: &VfsPath) -> Result<Place> {
         let history = self.tree.file_history(path).await?;
         let kept = match history.then(self.moment) {
@@ -66,12 +111,8 @@ impl StorePast {
             Then::Forgotten if history.revisions().is_empty() && self.moment.time().is_none() => return Ok(Place::Nothing),
             Then::Forgotten => return Err(self.forgotten(path)),
         };
-        let content = self.tree.content_of(path, kept).await?;
-        let (created_at, at) = (history.created_at(kept), kept.revision.at);
-        let version = kept.revision.version.unwrap_or(Version::new(0));
-        let above = path.ancestors().filter(|above| !above.is_root()).map(|above| (above, StateNode::directory(created_at)));
-        let file = StateNode::file(content, version, created_at, at);
-        let tree = StateSnapshot::from_nodes(above.chain([(path, file)]), version)?;
+        let file = (path.to_owned(), kept.clone().anonymous(), history.created_at(kept));
+        let tree = self.assemble([file], BTreeMap::new(), BTreeMap::new(), &mut Pace::default()).await?;
         Ok(Place::File(Box::new(tree)))
     }
 
@@ -80,53 +121,127 @@ impl StorePast {
         Error::new(ErrorKind::NotFound, message).with_source(Forgotten).at(path)
     }
 
-    /// Returns the tree for a call on a path: that of the file alone if there was one.
+    /// Returns a tree with everything at and beneath a path: that of the file alone if there was one.
     async fn tree_for(&self, path: &VfsPath) -> Result<StateSnapshot> {
-        if !path.is_root()
-            && let Place::File(tree) = self.file(path).await?
+        if path.is_root() {
+            return self.beneath(path).await;
+        }
+        let forgotten = match self.file(path).await {
+            Ok(Place::File(tree)) => return Ok(*tree),
+            Ok(Place::Nothing) => None,
+            Err(error) if Forgotten::is_source_of(&error) && self.moment.time().is_some() => Some(error),
+            Err(error) => return Err(error),
+        };
+        let tree = self.beneath(path).await?;
+        if tree.node(path).await?.is_some_and(|node| node.is_directory()) {
+            return Ok(tree);
+        }
+        if let Some(error) = forgotten {
+            return Err(error);
+        }
+        // The error for a path beneath a file names the file.
+        for above in path.ancestors().filter(|above| !above.is_root()) {
+            match self.file(above).await {
+                Ok(Place::File(tree)) => return Ok(*tree),
+                Ok(Place::Nothing) => {}
+                Err(error) if Forgotten::is_source_of(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(tree)
+    }
+
+    /// Returns a tree with everything beneath a directory.
+    async fn beneath(&self, path: &VfsPath) -> Result<StateSnapshot> {
+        let Some(time) = self.moment.time() else { return Err(self.not_listed(path).await) };
+        let mut opened = self.opened.lock().await;
+        if let Some((directory, tree)) = &*opened
+            && path.starts_with(directory)
         {
-            return Ok(*tree);
+            return Ok(tree.clone());
         }
-        self.whole(path).await
+        let tree = self.open(path, time).await?;
+        *opened = Some((path.to_owned(), tree.clone()));
+        Ok(tree)
     }
 
-    async fn whole(&self, path: &VfsPath) -> Result<StateSnapshot> {
-        if self.moment.time().is_none() {
-            let at = self.tree.stat(path, &StatOptions::new()).await;
-            return Err(match at {
-                Ok(entry) if entry.is_directory() => {
-                    let message =
-                        format!("`{}` names a version of one file and `{path}` is a directory; name a file, or a time", self.moment);
-                    Error::invalid_argument(message).at(path)
-                }
-                _ => {
-                    let message = format!("`{path}` has no version {}; `log` lists its versions", self.moment);
-                    Error::new(ErrorKind::NotFound, message).at(path)
-                }
-            });
+    /// Creates the error for a path without a file, at a moment that counts revisions.
+    async fn not_listed(&self, path: &VfsPath) -> Error {
+        match self.tree.stat(path, &StatOptions::new()).await {
+            Ok(entry) if entry.is_directory() => {
+                let message = format!("`{}` names a version of one file and `{path}` is a directory; name a file, or a time", self.moment);
+                Error::invalid_argument(message).at(path)
+            }
+            _ => {
+                let message = format!("`{path}` has no version {}; `log` lists its versions", self.moment);
+                Error::new(ErrorKind::NotFound, message).at(path)
+            }
         }
-        if self.moment.time().is_some_and(|time| self.is_before_all_that_is_kept(time)) {
-            return Err(self.forgotten(path));
-        }
-        self.opened.get_or_try_init(|| self.open()).await.cloned()
     }
 
-    /// Returns whether the lists of files that were removed since a time may have expired.
-    fn is_before_all_that_is_kept(&self, time: Timestamp) -> bool {
-        let kept = self.tree.history().map(|history| history.policy.older_than);
-        kept.is_ok_and(|kept| Timestamp::now().checked_sub(kept).is_ok_and(|oldest| time < oldest))
-    }
-
-    /// Finds every file of the tree as of the moment.
-    async fn open(&self) -> Result<StateSnapshot> {
+    /// Finds every file beneath a directory as of the moment.
+    async fn open(&self, directory: &VfsPath, time: Timestamp) -> Result<StateSnapshot> {
+        let history = self.tree.history()?;
+        let since = history.since(self.tree.store.get(&history.namespace, SINCE).await?.as_ref());
+        if since.is_some_and(|since| time < since) {
+            return Err(self.forgotten(directory));
+        }
         let mut pace = Pace::default();
         // The lists are read before the files: a change in between is found as a file that its list lacks, and looked up again.
-        let mut histories = self.lists(&mut pace).await?;
-        let mut directories: BTreeMap<VfsPathBuf, StateNode> = BTreeMap::new();
-        let mut files: BTreeSet<VfsPathBuf> = histories.keys().cloned().collect();
+        let mut lists = self.lists(directory, &mut pace).await?;
+        let directories = self.files(directory, &mut lists, &mut pace).await?;
+        let first = lists.values().filter_map(|list| list.first_recorded).min();
+        // Without the row, the history is complete since its oldest known change. Of a tree without any file nothing can be mistaken.
+        let since = since.or(first).unwrap_or_else(Timestamp::now);
+        if time < since && !(directory.is_root() && lists.is_empty()) {
+            return Err(self.forgotten(directory));
+        }
+        let (mut files, mut lost) = (Vec::new(), BTreeMap::new());
+        for (path, list) in lists {
+            pace.step().await;
+            match list.known {
+                Known::File(kept, created_at) => files.push((path, *kept, created_at)),
+                Known::Nothing | Known::Before { is_cut: false, .. } => {}
+                Known::Before { is_cut: true, first } => lost.extend(first.map(|first| (path, *first))),
+            }
+        }
+        self.assemble(files, directories, lost, &mut pace).await
+    }
+
+    /// Reads the lists beneath a directory. Of each, only what it says of the moment stays in memory.
+    async fn lists(&self, directory: &VfsPath, pace: &mut Pace) -> Result<BTreeMap<VfsPathBuf, Reduced>> {
+        let history = self.tree.history()?;
+        let prefix = format!("{LISTS}{}", directory_key(directory));
+        let mut options = ScanOptions::new().with_prefix(prefix).with_limit(PAGE_ROWS).with_values(true);
+        let mut lists = BTreeMap::new();
+        loop {
+            let page = self.tree.store.scan(&history.namespace, options.clone()).await?;
+            for entry in page.entries {
+                pace.step().await;
+                let ScanEntry::Item(item) = entry else { continue };
+                let path = path_of(&item.key)?;
+                let decoded = FileHistory::decode(&path, Some(&item), &history.policy)?;
+                lists.insert(path, Reduced::of(&decoded, self.moment));
+            }
+            self.check_count(directory, lists.len())?;
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(lists),
+            }
+        }
+    }
+
+    /// Adds the files that are beneath a directory now to the lists, and reads again what changed meanwhile. Returns the directories that
+    /// existed at the moment and still do.
+    async fn files(
+        &self,
+        directory: &VfsPath,
+        lists: &mut BTreeMap<VfsPathBuf, Reduced>,
+        pace: &mut Pace,
+    ) -> Result<BTreeMap<VfsPathBuf, Timestamp>> {
+        let mut directories = BTreeMap::new();
         let mut suspects: BTreeSet<VfsPathBuf> = BTreeSet::new();
-        let mut seen: BTreeSet<VfsPathBuf> = BTreeSet::new();
-        let mut options = ScanOptions::new().with_limit(PAGE_ROWS);
+        let mut options = ScanOptions::new().with_prefix(directory_key(directory)).with_limit(PAGE_ROWS);
         loop {
             let page = self.tree.store.scan(&self.tree.namespace, options.clone()).await?;
             for entry in page.entries {
@@ -136,96 +251,76 @@ impl StorePast {
                 if is_directory {
                     // A directory that is moved keeps its creation time, but is put anew.
                     if self.moment.time().is_some_and(|time| item.modified_at <= time) {
-                        directories.insert(path, StateNode::directory(item.created_at));
+                        directories.insert(path, item.created_at);
                     }
                     continue;
                 }
-                seen.insert(path.clone());
-                match histories.remove(&path) {
-                    Some(history) if history.is_of(Some(&item)) => {
-                        histories.insert(path, history);
-                    }
+                match lists.get_mut(&path) {
+                    Some(list) if list.last == Some(item.version) => list.is_seen = true,
                     Some(_) => {
                         suspects.insert(path);
                     }
                     None => {
-                        histories.insert(path.clone(), FileHistory::default().with_found(&path, Some(&item)));
-                        files.insert(path);
+                        let found = FileHistory::default().with_found(&path, Some(&item));
+                        lists.insert(path, Reduced { is_seen: true, ..Reduced::of(&found, self.moment) });
                     }
                 }
             }
+            self.check_count(directory, lists.len() + directories.len())?;
             match page.next {
                 Some(next) => options.start_after = Some(next),
                 None => break,
             }
         }
-        suspects.extend(files.iter().filter(|path| !seen.contains(*path)).cloned());
-        suspects.retain(|path| histories.get(path).is_none_or(|history| !history.is_of(None)));
+        suspects.extend(lists.iter().filter(|(_, list)| !list.is_seen && list.last.is_some()).map(|(path, _)| path.clone()));
         for path in suspects {
             let history = self.tree.file_history(&path).await?;
-            histories.insert(path, history);
+            lists.insert(path, Reduced::of(&history, self.moment));
         }
-        self.assemble(histories, directories, &mut pace).await
+        Ok(directories)
     }
 
-    /// Reads every list.
-    async fn lists(&self, pace: &mut Pace) -> Result<HashMap<VfsPathBuf, FileHistory>> {
-        let history = self.tree.history()?;
-        let mut options = ScanOptions::new().with_prefix(LISTS).with_limit(PAGE_ROWS).with_values(true);
-        let mut histories = HashMap::new();
-        loop {
-            let page = self.tree.store.scan(&history.namespace, options.clone()).await?;
-            for entry in page.entries {
-                pace.step().await;
-                let ScanEntry::Item(item) = entry else { continue };
-                let path = path_of(&item.key)?;
-                let decoded = FileHistory::decode(&path, Some(&item), &history.policy)?;
-                histories.insert(path, decoded);
-            }
-            match page.next {
-                Some(next) => options.start_after = Some(next),
-                None => return Ok(histories),
-            }
+    fn check_count(&self, directory: &VfsPath, count: usize) -> Result<()> {
+        if count as u64 <= self.entries_max {
+            return Ok(());
         }
+        let message = format!(
+            "`{directory}` holds over {} files and directories, then and now, too many to show as of a time; name a directory beneath it",
+            self.entries_max
+        );
+        Err(Error::new(ErrorKind::TooLarge, message).at(directory))
     }
 
+    /// Assembles a tree of files, each with its creation time, of directories, and of files whose content is lost.
     async fn assemble(
         &self,
-        histories: HashMap<VfsPathBuf, FileHistory>,
-        mut nodes: BTreeMap<VfsPathBuf, StateNode>,
+        files: impl IntoIterator<Item = (VfsPathBuf, Kept, Timestamp)>,
+        directories: BTreeMap<VfsPathBuf, Timestamp>,
+        lost: BTreeMap<VfsPathBuf, Kept>,
         pace: &mut Pace,
     ) -> Result<StateSnapshot> {
+        let mut nodes: BTreeMap<VfsPathBuf, StateNode> = BTreeMap::new();
         let mut contents = HashMap::new();
         let mut newest = Version::new(0);
-        let mut forgotten = BTreeMap::new();
-        for (path, history) in histories {
+        for (path, created_at) in directories {
+            add_above(&mut nodes, &path, created_at);
+            nodes.insert(path, StateNode::directory(created_at));
+        }
+        for (path, kept, created_at) in files {
             pace.step().await;
-            let kept = match history.then(self.moment) {
-                Then::Nothing => continue,
-                Then::File(kept) => kept.clone(),
-                Then::Forgotten => {
-                    forgotten.extend(history.revisions().first().map(|first| (path, first.clone().lost())));
-                    continue;
-                }
-            };
-            let created_at = history.created_at(&kept);
-            for above in path.ancestors().filter(|above| !above.is_root()) {
-                nodes.entry(above.to_owned()).or_insert_with(|| StateNode::directory(created_at));
-            }
+            add_above(&mut nodes, &path, created_at);
             newest = newest.max(kept.revision.version.unwrap_or(newest));
             nodes.insert(path.clone(), node_of(&path, &kept, created_at));
             contents.insert(id_of(&path, &kept), (path, kept));
         }
         // These may have existed, so they must not look absent unless something else is known to have been there. Reading them fails.
-        for (path, kept) in forgotten {
+        for (path, kept) in lost {
             let is_file = |path: &VfsPath| nodes.get(path).is_some_and(|node| !node.is_directory());
             if nodes.contains_key(&path) || path.ancestors().any(is_file) {
                 continue;
             }
             let at = kept.revision.at;
-            for above in path.ancestors().filter(|above| !above.is_root()) {
-                nodes.entry(above.to_owned()).or_insert_with(|| StateNode::directory(at));
-            }
+            add_above(&mut nodes, &path, at);
             newest = newest.max(kept.revision.version.unwrap_or(newest));
             nodes.insert(path.clone(), node_of(&path, &kept, at));
             contents.insert(id_of(&path, &kept), (path, kept));
@@ -234,6 +329,15 @@ impl StorePast {
         let source = Arc::new(Contents { tree: self.tree.clone(), contents });
         let holder = Holder { origin: 0, name: "".into() };
         Ok(StateSnapshot::saved(tree.root().clone(), newest, source, holder))
+    }
+}
+
+/// Adds the directories above a path, unless they are there.
+fn add_above(nodes: &mut BTreeMap<VfsPathBuf, StateNode>, path: &VfsPath, created_at: Timestamp) {
+    for above in path.ancestors().filter(|above| !above.is_root()) {
+        if !nodes.contains_key(above) {
+            nodes.insert(above.to_owned(), StateNode::directory(created_at));
+        }
     }
 }
 
@@ -266,19 +370,27 @@ impl PageSource for Contents {
     }
 
     async fn bodies(&self, hashes: &[[u8; 32]]) -> Result<Vec<Bytes>> {
-        let mut bodies = Vec::with_capacity(hashes.len());
-        for hash in hashes {
-            let (path, kept) =
-                self.contents.get(hash).ok_or_else(|| Error::new(ErrorKind::Internal, "a content of a past tree is unknown"))?;
-            bodies.push(self.tree.content_of(path, kept).await?);
-        }
-        Ok(bodies)
+        let reads: Vec<BoxFuture<'_, Result<Bytes>>> = hashes
+            .iter()
+            .map(|hash| {
+                Box::pin(async move {
+                    let (path, kept) = self.of(hash)?;
+                    self.tree.content_of(path, kept).await
+                }) as _
+            })
+            .collect();
+        stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
     }
 
     async fn body_part(&self, hash: &[u8; 32], _size_bytes: u64, range: Range<u64>) -> Result<Bytes> {
-        let body = self.bodies(std::slice::from_ref(hash)).await?.pop().unwrap_or_default();
-        let range = treehold_store::within(&range, body.len() as u64);
-        Ok(body.slice(range.start as usize..range.end as usize))
+        let (path, kept) = self.of(hash)?;
+        self.tree.content_part(path, kept, range).await
+    }
+}
+
+impl Contents {
+    fn of(&self, hash: &[u8; 32]) -> Result<&(VfsPathBuf, Kept)> {
+        self.contents.get(hash).ok_or_else(|| Error::new(ErrorKind::Internal, "a content of a past tree is unknown"))
     }
 }
 
@@ -306,11 +418,11 @@ impl Backend for StorePast {
     }
 
     async fn ls(&self, path: &VfsPath, options: &LsOptions) -> Result<Listing> {
-        self.whole(path).await?.ls(path, options).await
+        self.tree_for(path).await?.ls(path, options).await
     }
 
     async fn glob(&self, path: &VfsPath, options: &GlobOptions) -> Result<GlobResult> {
-        self.whole(path).await?.glob(path, options).await
+        self.tree_for(path).await?.glob(path, options).await
     }
 
     async fn grep(&self, path: &VfsPath, options: &GrepOptions) -> Result<GrepResult> {

@@ -4,6 +4,7 @@ use super::HistoryPolicy;
 use crate::rows::file_key;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Author, Moment, OpKind, Revision, Version};
 use treehold_core::path::{VfsPath, VfsPathBuf};
@@ -11,6 +12,9 @@ use treehold_store::Item;
 
 /// The prefix of the keys of lists.
 pub(super) const LISTS: &str = "p";
+
+/// The key of the row that says since when the history is complete.
+pub(super) const SINCE: &str = "s";
 
 /// The number of bytes of a path's hash in the key of a content.
 const PATH_HASH_BYTES: usize = 16;
@@ -21,6 +25,56 @@ const FORMAT: u8 = 1;
 /// Returns the key of the list of a file's revisions.
 pub(super) fn list_key(file_key: &str) -> String {
     format!("{LISTS}{file_key}")
+}
+
+/// Since when a history is complete: it has every change of the tree's files from then on, as far as the policy keeps them.
+///
+/// A file that was removed before left nothing in the history, so nothing is known of earlier times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Since {
+    since: Timestamp,
+    /// The shortest `older_than` of the rows put since then, unless they have expired in due time.
+    older_than: Duration,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredSince {
+    format: u8,
+    /// In microseconds since 1970; that of the row if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<i64>,
+    older_than_seconds: u64,
+}
+
+impl Since {
+    /// Decodes the row. One that cannot be read says nothing.
+    pub(super) fn decode(item: Option<&Item>) -> Option<Self> {
+        let item = item?;
+        let stored: StoredSince = serde_json::from_slice(&item.value).ok().filter(|stored: &StoredSince| stored.format <= FORMAT)?;
+        let since = stored.since.map_or(Some(item.modified_at), |since| Timestamp::from_microsecond(since).ok())?;
+        Some(Self { since, older_than: Duration::from_secs(stored.older_than_seconds) })
+    }
+
+    /// Returns the row to put with a change of a tree, or `None` if it is there already. `is_empty` says whether the tree had nothing
+    /// before its first change.
+    pub(super) fn renewed(known: Option<Self>, policy: &HistoryPolicy, is_empty: bool, now: Timestamp) -> Option<Vec<u8>> {
+        let older_than_seconds = policy.older_than.as_secs();
+        let since = match known {
+            Some(known) if known.older_than.as_secs() == older_than_seconds => return None,
+            // What a shorter policy has let expire by now does not come back.
+            Some(known) => Some(known.reaches_back_to(policy, now)),
+            None => is_empty.then_some(Timestamp::MIN),
+        };
+        let since = since.map(Timestamp::as_microsecond);
+        let row = StoredSince { format: FORMAT, since, older_than_seconds };
+        Some(serde_json::to_vec(&row).expect("numbers always serialize"))
+    }
+
+    /// Returns the earliest time of which everything is known.
+    pub(super) fn reaches_back_to(self, policy: &HistoryPolicy, now: Timestamp) -> Timestamp {
+        let kept = now.checked_sub(self.older_than.min(policy.older_than)).unwrap_or(Timestamp::MIN);
+        self.since.max(kept)
+    }
 }
 
 /// Returns the key of a content of a path.
@@ -82,6 +136,12 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// Returns the revision without the author, whom the tree of a moment does not show.
+    pub(super) fn anonymous(mut self) -> Self {
+        self.revision.author = Author::new();
+        self
+    }
+
     /// Returns the revision without its content.
     pub(super) fn lost(mut self) -> Self {
         self.revision.is_kept = false;
@@ -100,6 +160,8 @@ pub(in crate::backend::store) struct FileHistory {
     revisions: Vec<Kept>,
     /// Whether there were revisions before the first.
     is_cut: bool,
+    /// The earliest time of which everything is known of the whole tree; `None` if that is not recorded.
+    since: Option<Timestamp>,
 }
 
 /// A change that is about to be committed.
@@ -124,7 +186,7 @@ pub(super) enum Then<'h> {
 impl FileHistory {
     /// Creates an empty list of a path whose past is lost.
     pub(super) fn cut() -> Self {
-        Self { revisions: Vec::new(), is_cut: true }
+        Self { is_cut: true, ..Self::default() }
     }
 
     /// Decodes a list, without the revisions that the policy drops.
@@ -152,7 +214,7 @@ impl FileHistory {
             (revision.other, revision.author, revision.is_recorded) = (stored.other, stored.author, !stored.is_found);
             revisions.push(Kept { revision, hash: stored.hash });
         }
-        let mut history = Self { revisions, is_cut: stored.is_cut };
+        let mut history = Self { revisions, is_cut: stored.is_cut, since: None };
         history.mark_lost();
         history.drop_old(policy, Timestamp::now());
         Ok(history)
@@ -201,12 +263,35 @@ impl FileHistory {
     }
 
     fn next_number(&self) -> u64 {
-        self.revisions.last().map_or(1, |last| last.revision.number + 1)
+        self.revisions.last().map_or(1, |last| last.revision.number.saturating_add(1))
+    }
+
+    /// Sets the earliest time of which everything is known of the whole tree.
+    pub(super) fn with_since(mut self, since: Option<Timestamp>) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// Returns when the first change was recorded of which the list knows.
+    pub(super) fn first_recorded(&self) -> Option<Timestamp> {
+        self.revisions.iter().find(|kept| kept.revision.is_recorded).map(|kept| kept.revision.at)
+    }
+
+    /// Returns whether nothing was at the path at a time before its first revision.
+    fn was_absent(&self, time: Timestamp) -> bool {
+        // Without the row, the oldest recorded change is when the history began.
+        let since = self.since.or_else(|| self.first_recorded());
+        !self.is_cut && since.is_some_and(|since| since <= time)
+    }
+
+    /// Returns the version of the last revision.
+    pub(super) fn last_version(&self) -> Option<Version> {
+        self.revisions.last().and_then(|last| last.revision.version)
     }
 
     /// Returns whether the last revision is what is at the path now.
     pub(super) fn is_of(&self, file: Option<&Item>) -> bool {
-        self.revisions.last().and_then(|last| last.revision.version) == file.map(|item| item.version)
+        self.last_version() == file.map(|item| item.version)
     }
 
     /// Adds what is at the path now, unless it is the last revision already.
@@ -280,7 +365,7 @@ impl FileHistory {
     pub(super) fn then(&self, moment: Moment) -> Then<'_> {
         let found = match moment {
             Moment::Back(back) => {
-                let index = usize::try_from(back).ok().and_then(|back| self.revisions.len().checked_sub(back + 1));
+                let index = usize::try_from(back).ok().and_then(|back| self.revisions.len().checked_sub(back.checked_add(1)?));
                 index.map(|index| &self.revisions[index])
             }
             Moment::Number(number) => self.revisions.iter().find(|kept| kept.revision.number == number),
@@ -292,7 +377,7 @@ impl FileHistory {
         match (found, moment) {
             (Some(kept), _) if kept.revision.exists() => Then::File(kept),
             (Some(_), _) => Then::Nothing,
-            (None, Moment::Time(_)) if !self.is_cut => Then::Nothing,
+            (None, Moment::Time(time)) if self.was_absent(time) => Then::Nothing,
             (None, _) => Then::Forgotten,
         }
     }

@@ -8,6 +8,7 @@
 
 mod record;
 
+use self::record::Lists;
 use super::StoreBackend;
 use crate::backend::flat::{Beneath, FileNode, Mark, Node, Times, TreeTransaction};
 use crate::index::{self, KINDS, Presences, ToIndex};
@@ -24,8 +25,12 @@ use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::work::Pace;
 use treehold_store::{Batch, BatchWrite, Condition, FileOutcome, Item, OutboxRows, Precondition, ScanEntry, ScanOptions, TakenEntries};
 
-/// The most content, in bytes, that the rename or copy of one directory may load into memory.
-pub(super) const SUBTREE_BYTES_MAX: u64 = 1 << 30;
+/// The most content, in bytes, that one batch may load into memory to move or copy directories, and the most that it may load to edit files
+/// and to keep what it replaces or removes.
+pub(super) const SUBTREE_BYTES_MAX: u64 = if cfg!(test) { 32 << 20 } else { 1 << 30 };
+
+/// How many contents a batch reads without looking up their sizes first. The bound can be exceeded by that many files.
+const CONTENTS_UNCHECKED: usize = 16;
 
 /// How many of a batch's preconditions are about indexes. They come first.
 pub(super) const INDEX_CONDITIONS: usize = KINDS;
@@ -59,8 +64,12 @@ pub(super) struct StoreTransaction<'b> {
     puts: usize,
     /// The newest version in the store before the first scan of this batch.
     since: Option<Version>,
-    /// The lists of revisions that were read, by key of the file.
-    lists: HashMap<String, Option<Item>>,
+    /// The lists of revisions that were read.
+    lists: Lists,
+    /// How many more bytes of files the batch may load.
+    contents_left: u64,
+    /// How many more bytes the batch may move and copy with directories.
+    moved_left: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -93,7 +102,9 @@ impl<'b> StoreTransaction<'b> {
             to_index: Vec::new(),
             puts: 0,
             since: None,
-            lists: HashMap::new(),
+            lists: Lists::default(),
+            contents_left: SUBTREE_BYTES_MAX,
+            moved_left: SUBTREE_BYTES_MAX,
         }
     }
 
@@ -129,7 +140,7 @@ impl<'b> StoreTransaction<'b> {
     }
 
     /// Reads the rows that the changes will probably need, with at most three concurrent requests: for records, for
-    /// contents, and for the past of the files.
+    /// contents, and for the past of the files. For many contents, another request before looks up their sizes.
     pub(super) async fn prefetch(&mut self, changes: &[Change]) -> Result<()> {
         let mut records = BTreeSet::new();
         let mut contents = BTreeSet::new();
@@ -165,6 +176,7 @@ impl<'b> StoreTransaction<'b> {
         let records: Vec<String> = records.into_iter().collect();
         let contents: Vec<String> = contents.into_iter().collect();
         let replaced: Vec<String> = replaced.into_iter().collect();
+        self.charge(&contents).await?;
         let (of_records, of_contents, lists) =
             futures::try_join!(self.fetch(&records, false), self.fetch_sound(&contents), self.prefetch_lists(&replaced))?;
         self.lists = lists;
@@ -235,6 +247,24 @@ impl<'b> StoreTransaction<'b> {
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         self.backend.store.get_many(&self.backend.namespace, &keys, with_values).await
+    }
+
+    /// Checks that the contents of some files, which are about to be read, fit into the bound of the batch.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) if they do not.
+    async fn charge(&mut self, keys: &[String]) -> Result<()> {
+        if keys.len() <= CONTENTS_UNCHECKED {
+            return Ok(());
+        }
+        for item in self.fetch(keys, false).await?.into_iter().flatten() {
+            let size_bytes = FileRecord::from_bytes(&item.meta).map_or(0, |record| record.size_bytes);
+            self.contents_left = self.contents_left.checked_sub(size_bytes).ok_or_else(|| {
+                let message = format!("the batch replaces or edits over {SUBTREE_BYTES_MAX} bytes; make the changes in parts");
+                Error::new(ErrorKind::TooLarge, message)
+            })?;
+        }
+        Ok(())
     }
 
     /// Reads rows with their bodies, or without any if one is damaged and a history only wanted to keep it. Returns whether they have them.
@@ -453,11 +483,11 @@ impl TreeTransaction for StoreTransaction<'_> {
         self.begin_scan().await?;
         let mut found: Vec<Beneath> = Vec::new();
         let mut conditions = Vec::new();
-        let mut left = SUBTREE_BYTES_MAX;
+        let mut left = self.moved_left;
         self.scan_beneath(directory, true, |place, item| {
             let place = place?;
             let Some(rest) = left.checked_sub(item.value.len() as u64) else {
-                let message = format!("`{directory}` holds over {SUBTREE_BYTES_MAX} bytes; move or copy its contents in parts");
+                let message = format!("the batch moves or copies over {SUBTREE_BYTES_MAX} bytes with `{directory}`; do so in parts");
                 return Err(Error::new(ErrorKind::TooLarge, message).at(directory));
             };
             left = rest;
@@ -472,6 +502,7 @@ impl TreeTransaction for StoreTransaction<'_> {
             Ok(())
         })
         .await?;
+        self.moved_left = left;
         for (key, condition) in conditions {
             self.require(key, condition);
         }

@@ -20,14 +20,16 @@ const IN_PLACE_BYTES: usize = 256 << 10;
 
 impl StoreTransaction<'_> {
     /// Reads the lists of the files that the changes name, for [`StoreTransaction::record`].
-    pub(super) async fn prefetch_lists(&self, keys: &[String]) -> Result<HashMap<String, Option<Item>>> {
-        let Some(history) = &self.backend.history else { return Ok(HashMap::new()) };
-        let mut found = HashMap::with_capacity(keys.len());
+    pub(super) async fn prefetch_lists(&self, keys: &[String]) -> Result<Lists> {
+        let mut found = Lists::default();
+        let Some(history) = &self.backend.history else { return Ok(found) };
         for keys in keys.chunks(ROWS_AT_ONCE) {
             let lists: Vec<String> = keys.iter().map(|key| history.list_key(key)).collect();
-            let borrowed: Vec<&str> = lists.iter().map(String::as_str).collect();
-            let items = self.backend.store.get_many(history.namespace(), &borrowed, true).await?;
-            found.extend(keys.iter().cloned().zip(items));
+            // The row of the whole history comes along, so that it costs no request.
+            let borrowed: Vec<&str> = lists.iter().map(String::as_str).chain([StoreHistory::SINCE]).collect();
+            let mut items = self.backend.store.get_many(history.namespace(), &borrowed, true).await?;
+            found.since = items.pop();
+            found.by_file.extend(keys.iter().cloned().zip(items));
         }
         Ok(found)
     }
@@ -38,9 +40,10 @@ impl StoreTransaction<'_> {
     pub(super) async fn record(&mut self, changes: &[Change], author: Option<&Author>) -> Result<Vec<Precondition>> {
         let Some(history) = self.backend.history.clone() else { return Ok(Vec::new()) };
         let replaced = self.replaced().await?;
-        let keys: Vec<String> = replaced.keys().map(|path| file_key(path)).filter(|key| !self.lists.contains_key(key)).collect();
+        let keys: Vec<String> = replaced.keys().map(|path| file_key(path)).filter(|key| !self.lists.by_file.contains_key(key)).collect();
         let unread = self.prefetch_lists(&keys).await?;
-        self.lists.extend(unread);
+        self.lists.by_file.extend(unread.by_file);
+        self.lists.since = self.lists.since.take().or(unread.since);
         let causes = Causes::of(changes);
         let author = author.cloned().unwrap_or_default().clipped();
         let mut conditions = Vec::with_capacity(replaced.len());
@@ -54,7 +57,7 @@ impl StoreTransaction<'_> {
             if before.is_none() && after.is_none() {
                 continue;
             }
-            let list = self.lists.remove(&file_key(&path)).flatten();
+            let list = self.lists.by_file.remove(&file_key(&path)).flatten();
             let condition = list.as_ref().map_or(Condition::Absent, |item| Condition::Version(item.version));
             conditions.push(Precondition { namespace: history.namespace().clone(), key: history.list_key(&file_key(&path)), condition });
             let (operation, other) = causes.of_path(&path, after.is_some());
@@ -62,11 +65,42 @@ impl StoreTransaction<'_> {
             self.record_file(&history, &path, before, list.as_ref(), new).await?;
             paths.push(path);
         }
-        if let Some(write) = calls::record(&history, &author, &paths).filter(|_| !paths.is_empty()) {
+        if paths.is_empty() {
+            return Ok(conditions);
+        }
+        if let Some(write) = calls::record(&history, &author, &paths) {
             self.writes.push(write);
             self.puts += 1;
         }
+        self.record_since(&history).await?;
         Ok(conditions)
+    }
+
+    /// Records since when the history is complete, unless that is recorded already. Concurrent first changes may both do so: the later
+    /// time is true as well.
+    async fn record_since(&mut self, history: &StoreHistory) -> Result<()> {
+        let row = match self.lists.since.take() {
+            Some(row) => row,
+            None => self.backend.store.get(history.namespace(), StoreHistory::SINCE).await?,
+        };
+        // Once for each tree: a new one is known from its beginning.
+        let is_empty = row.is_none() && {
+            let first = ScanOptions::new().with_limit(1);
+            self.backend.store.scan(&self.backend.namespace, first).await?.entries.is_empty()
+        };
+        if let Some(value) = history.renewed_since(row.as_ref(), is_empty) {
+            let (namespace, key) = (history.namespace().clone(), StoreHistory::SINCE.to_owned());
+            self.writes.push(BatchWrite::Put {
+                namespace,
+                key,
+                meta: Bytes::new(),
+                value: value.into(),
+                time_to_live: None,
+                created_at: None,
+            });
+            self.puts += 1;
+        }
+        Ok(())
     }
 
     async fn record_file(
@@ -138,6 +172,8 @@ impl StoreTransaction<'_> {
                 _ => unread.push((path, key)),
             }
         }
+        let keys: Vec<String> = unread.iter().map(|(_, key)| key.clone()).collect();
+        self.charge(&keys).await?;
         for unread in unread.chunks(ROWS_AT_ONCE) {
             let keys: Vec<String> = unread.iter().map(|(_, key)| key.clone()).collect();
             let items = self.fetch_replaced(&keys).await?;
@@ -169,7 +205,6 @@ impl StoreTransaction<'_> {
         let mut replaced = BTreeMap::new();
         let topmost = |path: &&VfsPathBuf| !path.ancestors().any(|above| self.gone.contains(above));
         let directories: Vec<VfsPathBuf> = self.gone.iter().filter(topmost).cloned().collect();
-        let mut left = super::SUBTREE_BYTES_MAX;
         for directory in directories {
             self.begin_scan().await?;
             let prefix = directory_key(&directory);
@@ -183,7 +218,7 @@ impl StoreTransaction<'_> {
                     // A row that does not belong to the tree has no past.
                     let ScanEntry::Item(item) = entry else { continue };
                     let Ok(RowKey { path, is_directory: false }) = RowKey::of(&item.key) else { continue };
-                    left = left.checked_sub(item.value.len() as u64).ok_or_else(|| too_large(&directory))?;
+                    self.contents_left = self.contents_left.checked_sub(item.value.len() as u64).ok_or_else(|| too_large(&directory))?;
                     self.require(item.key.clone(), Condition::Version(item.version));
                     replaced.insert(path, Some(item));
                 }
@@ -196,6 +231,15 @@ impl StoreTransaction<'_> {
         }
         Ok(replaced)
     }
+}
+
+/// The lists of revisions that were read.
+#[derive(Default)]
+pub(super) struct Lists {
+    /// By key of the file.
+    by_file: HashMap<String, Option<Item>>,
+    /// The row that says since when the history is complete, if it was looked up.
+    since: Option<Option<Item>>,
 }
 
 /// What a batch makes of one file.
@@ -238,7 +282,8 @@ async fn hash_of(content: Bytes) -> Result<String> {
 
 fn too_large(directory: &VfsPath) -> Error {
     let message = format!(
-        "`{directory}` holds over {} bytes, more than one commit can keep in the history; delete or move its contents in parts",
+        "the batch removes over {} bytes with `{directory}`, more than one commit can keep in the history; delete or move its contents \
+            in parts",
         super::SUBTREE_BYTES_MAX
     );
     Error::new(ErrorKind::TooLarge, message).at(directory)
