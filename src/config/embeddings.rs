@@ -150,11 +150,11 @@ mod opened {
                 (stores.get(&embeddings.store)?, Arc::new(VectorCache::default()), embeddings.similarity_min);
             Ok(workspace.layer(move |tree, scope: &Scope| {
                 let recall = VectorRecall::new(embedder.clone(), tree).with_similarity_min(similarity_min);
-                // Scopes with the same fields have the same tree.
-                let recall = recall.with_cache(cache.clone(), format!("{scope:?}"));
-                // Each user's passages are kept apart. What cannot be a namespace is kept in memory alone.
-                let owner = VECTORS.iter().copied().chain([scope.tenant.as_deref().unwrap_or("-"), scope.user.as_deref().unwrap_or("-")]);
-                match Namespace::new(owner) {
+                // Each user's passages are kept apart, and scopes with the same fields have the same tree.
+                let owner = [scope.tenant.as_deref().unwrap_or("-"), scope.user.as_deref().unwrap_or("-")];
+                let recall = recall.with_cache(cache.clone(), format!("{owner:?}"), format!("{scope:?}"));
+                // What cannot be a namespace is kept in memory alone.
+                match Namespace::new(VECTORS.iter().copied().chain(owner)) {
                     Ok(namespace) => Arc::new(recall.with_store(store.clone(), namespace)),
                     Err(_) => Arc::new(recall),
                 }

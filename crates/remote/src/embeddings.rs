@@ -2,6 +2,7 @@
 
 use crate::address::is_loopback;
 use crate::network::{tls, unreached};
+use crate::transport::Failure;
 use async_trait::async_trait;
 use futures::StreamExt;
 use http::StatusCode;
@@ -17,10 +18,10 @@ use treehold_tree::layer::{EmbeddedKind, Embedder};
 /// The most bytes of an answer: 64 vectors of 8,192 numbers, each of some 20 characters.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// The most characters of an answer that a message repeats.
+/// The most characters of an answer that the log repeats.
 const SAID_CHARS_MAX: usize = 200;
 
-/// How long an endpoint that failed is not asked again. Searches rank by words alone meanwhile.
+/// How long an endpoint that is unavailable is not asked again. Searches rank by words alone meanwhile.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// How to reach an endpoint.
@@ -112,7 +113,12 @@ impl fmt::Debug for EmbeddingsOptions {
 /// A model behind an HTTP endpoint: OpenAI's own, Ollama, vLLM, llama.cpp, LM Studio, Text Embeddings Inference and others.
 ///
 /// Texts are sent as `{"model": …, "input": […]}`, and `data[].embedding` is read. Redirects are not followed. Answers are bounded and
-/// checked. After a failure the endpoint is not asked for ten seconds, so that searches do not wait for it again and again.
+/// checked. While the endpoint is unavailable (it cannot be reached, answers too late, or with 429 or 5xx), it is asked every ten seconds at
+/// most, so that searches do not wait for it again and again. An endpoint that refuses a text stays available: 500 for passages counts as a
+/// refusal, since some servers answer so to a text that is too long.
+///
+/// One client serves all tenants, so errors name a kind and an HTTP status. The URL and the start of a refusal are in the log, as `tracing`
+/// events at the level `DEBUG`, without the key.
 pub struct EmbeddingsClient {
     client: Client,
     url: Url,
@@ -121,7 +127,7 @@ pub struct EmbeddingsClient {
     /// The name that is sent.
     sent_name: String,
     options: EmbeddingsOptions,
-    /// The last failure and when the endpoint may be asked again.
+    /// Why the endpoint is unavailable, and when it may be asked again.
     failed: Mutex<Option<(Instant, ErrorKind, String)>>,
 }
 
@@ -174,8 +180,8 @@ impl EmbeddingsClient {
         // Unencrypted requests must not go through a proxy that an environment variable names.
         let builder = if is_encrypted { builder } else { builder.no_proxy() };
         let client = builder.build().map_err(|error| Error::new(ErrorKind::Internal, "the client cannot be set up").with_source(error))?;
-        // Vectors of another model, length or prefix are not compared.
-        let identity = format!("{model}\n{}\n{}", options.dimensions.unwrap_or_default(), options.passage_prefix);
+        // Vectors of another model, endpoint, length or prefix are not compared. Only the first line is shown.
+        let identity = format!("{model}\n{url}\n{}\n{}", options.dimensions.unwrap_or_default(), options.passage_prefix);
         Ok(Self { client, url, identity, sent_name: model, options, failed: Mutex::new(None) })
     }
 
@@ -188,7 +194,11 @@ impl EmbeddingsClient {
         checked_url(url, plain_http).map(drop)
     }
 
-    async fn ask(&self, texts: &[&str], prefix: &str) -> Result<Vec<Vec<f32>>> {
+    async fn ask(&self, texts: &[&str], kind: EmbeddedKind) -> Result<Vec<Vec<f32>>> {
+        let prefix = match kind {
+            EmbeddedKind::Query => &self.options.query_prefix,
+            EmbeddedKind::Passage => &self.options.passage_prefix,
+        };
         let with_prefix =
             |text: &&'_ str| if prefix.is_empty() { Cow::Owned((*text).to_owned()) } else { Cow::Owned(format!("{prefix}{text}")) };
         let input = texts.iter().map(with_prefix).collect();
@@ -205,62 +215,85 @@ impl EmbeddingsClient {
         while let Some(chunk) = chunks.next().await {
             answer.extend_from_slice(&chunk.map_err(|error| self.unreachable(error))?);
             if answer.len() > ANSWER_BYTES_MAX {
-                return Err(self.error(ErrorKind::Internal, format_args!("answered with over {ANSWER_BYTES_MAX} bytes")));
+                return Err(error_of(ErrorKind::Internal, format_args!("answered with over {ANSWER_BYTES_MAX} bytes")));
             }
         }
         if status != StatusCode::OK {
-            return Err(self.refused(status, &answer));
+            return Err(self.refused(status, &answer, kind));
         }
-        let reply: Reply = serde_json::from_slice(&answer)
-            .map_err(|error| self.error(ErrorKind::Internal, format_args!("sent no embeddings: {error}")))?;
-        self.vectors(reply, texts.len())
-    }
-
-    /// Checks an answer and puts its vectors in the order of the texts.
-    fn vectors(&self, reply: Reply, count: usize) -> Result<Vec<Vec<f32>>> {
-        if reply.data.len() != count {
-            return Err(self.error(ErrorKind::Internal, format_args!("sent {} vectors for {count} texts", reply.data.len())));
-        }
-        let mut vectors: Vec<Option<Vec<f32>>> = vec![None; count];
-        let length = reply.data.first().map_or(0, |first| first.embedding.len());
-        for (at, vector) in reply.data.into_iter().enumerate() {
-            let numbers = vector.embedding;
-            if numbers.len() != length || numbers.is_empty() || !numbers.iter().all(|number| number.is_finite()) {
-                return Err(self.error(ErrorKind::Internal, format_args!("sent vectors of different lengths, or not of numbers")));
-            }
-            match vectors.get_mut(vector.index.unwrap_or(at)) {
-                Some(place @ None) => *place = Some(numbers),
-                _ => return Err(self.error(ErrorKind::Internal, format_args!("sent two vectors for one text"))),
-            }
-        }
-        Ok(vectors.into_iter().flatten().collect())
+        let reply: Reply = serde_json::from_slice(&answer).map_err(|error| {
+            tracing::debug!(url = %self.url, %error, answer = self.start_of(&answer), "the embedding endpoint sent no embeddings");
+            error_of(ErrorKind::Internal, format_args!("sent no embeddings"))
+        })?;
+        vectors_of(reply, texts.len())
     }
 
     fn unreachable(&self, error: reqwest::Error) -> Error {
         let unreached = unreached(error);
-        Error::new(ErrorKind::Unavailable, format!("the embedding endpoint {}: {unreached}", self.url)).with_source(unreached)
+        tracing::debug!(url = %self.url, error = &unreached as &dyn std::error::Error, "the embedding endpoint is unavailable");
+        let what = match unreached.failure() {
+            Failure::TimedOut => "did not answer in time",
+            Failure::Broken => "closed the connection before it answered",
+            _ => "cannot be reached",
+        };
+        error_of(ErrorKind::Unavailable, format_args!("{what}")).with_source(unreached)
     }
 
-    /// Makes the error of a refusal. The answer may be a page for people, so only its start is repeated.
-    fn refused(&self, status: StatusCode, answer: &[u8]) -> Error {
+    /// Makes the error of a refusal, which repeats nothing of the answer.
+    fn refused(&self, status: StatusCode, answer: &[u8], kind: EmbeddedKind) -> Error {
+        tracing::debug!(url = %self.url, %status, answer = self.start_of(answer), "the embedding endpoint refused");
         let kind = match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::PermissionDenied,
-            StatusCode::TOO_MANY_REQUESTS => ErrorKind::Unavailable,
+            StatusCode::NOT_FOUND => ErrorKind::NotFound,
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => ErrorKind::InvalidArgument,
+            StatusCode::PAYLOAD_TOO_LARGE => ErrorKind::TooLarge,
+            StatusCode::INTERNAL_SERVER_ERROR if kind == EmbeddedKind::Passage => ErrorKind::Internal,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => ErrorKind::Unavailable,
             status if status.is_server_error() => ErrorKind::Unavailable,
-            _ => ErrorKind::InvalidArgument,
+            _ => ErrorKind::Unsupported,
         };
-        let text = String::from_utf8_lossy(answer);
-        let mut said: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(SAID_CHARS_MAX).collect();
-        if let Some(key) = &self.options.key {
-            said = said.replace(key.as_str(), "…");
-        }
-        let hint = if kind == ErrorKind::PermissionDenied { "; check its key" } else { "" };
-        self.error(kind, format_args!("answered {status}{hint}: {}", said.trim()))
+        let hint = match kind {
+            ErrorKind::PermissionDenied => "; check its key",
+            ErrorKind::NotFound => "; check its URL and the name of the model",
+            _ => "",
+        };
+        error_of(kind, format_args!("answered {status}{hint}"))
     }
 
-    fn error(&self, kind: ErrorKind, what: fmt::Arguments<'_>) -> Error {
-        Error::new(kind, format!("the embedding endpoint {} {what}", self.url))
+    /// Returns the start of an answer for the log, on one line and without the key.
+    fn start_of(&self, answer: &[u8]) -> String {
+        let mut text = String::from_utf8_lossy(answer).into_owned();
+        // Before it is cut, so that no part of the key is left.
+        if let Some(key) = self.options.key.as_deref().filter(|key| !key.is_empty()) {
+            text = text.replace(key, "…");
+        }
+        text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(SAID_CHARS_MAX).collect()
     }
+}
+
+/// Checks an answer and puts its vectors in the order of the texts.
+fn vectors_of(reply: Reply, count: usize) -> Result<Vec<Vec<f32>>> {
+    if reply.data.len() != count {
+        return Err(error_of(ErrorKind::Internal, format_args!("sent {} vectors for {count} texts", reply.data.len())));
+    }
+    let mut vectors: Vec<Option<Vec<f32>>> = vec![None; count];
+    let length = reply.data.first().map_or(0, |first| first.embedding.len());
+    for (at, vector) in reply.data.into_iter().enumerate() {
+        let numbers = vector.embedding;
+        if numbers.len() != length || numbers.is_empty() || !numbers.iter().all(|number| number.is_finite()) {
+            return Err(error_of(ErrorKind::Internal, format_args!("sent vectors of different lengths, or not of numbers")));
+        }
+        match vectors.get_mut(vector.index.unwrap_or(at)) {
+            Some(place @ None) => *place = Some(numbers),
+            _ => return Err(error_of(ErrorKind::Internal, format_args!("sent two vectors for one text"))),
+        }
+    }
+    Ok(vectors.into_iter().flatten().collect())
+}
+
+/// Makes an error of the endpoint. Callers of all tenants may read it, so it names no host.
+fn error_of(kind: ErrorKind, what: fmt::Arguments<'_>) -> Error {
+    Error::new(kind, format!("the embedding endpoint {what}"))
 }
 
 #[async_trait]
@@ -275,12 +308,15 @@ impl Embedder for EmbeddingsClient {
         {
             return Err(Error::new(*kind, message.clone()));
         }
-        let prefix = match kind {
-            EmbeddedKind::Query => &self.options.query_prefix,
-            EmbeddedKind::Passage => &self.options.passage_prefix,
-        };
-        let embedded = self.ask(texts, prefix).await;
-        *self.failed.lock() = embedded.as_ref().err().map(|error| (Instant::now() + PAUSE, error.kind(), error.message().to_owned()));
+        let embedded = self.ask(texts, kind).await;
+        match &embedded {
+            Ok(_) => *self.failed.lock() = None,
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                *self.failed.lock() = Some((Instant::now() + PAUSE, error.kind(), error.message().to_owned()));
+            }
+            // It answers, if not as wanted.
+            Err(_) => {}
+        }
         embedded
     }
 }
@@ -315,4 +351,37 @@ fn checked_url(text: &str, plain_http: bool) -> Result<Url> {
         )));
     }
     Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_is_masked_before_an_answer_is_cut() {
+        let key = "k".repeat(40);
+        let options = EmbeddingsOptions::new().with_key(&key);
+        let client = EmbeddingsClient::new("http://127.0.0.1:1/v1/embeddings", "toy", options).expect("a client");
+        for before in 0..=SAID_CHARS_MAX {
+            let said = client.start_of(format!("{}{key}\nafter", "é".repeat(before)).as_bytes());
+            assert!(!said.contains('k') && said.chars().count() <= SAID_CHARS_MAX && !said.contains('\n'), "{said}");
+        }
+    }
+
+    #[test]
+    fn error_of_any_status_names_the_status_alone() {
+        let options = EmbeddingsOptions::new().with_key("sesame").with_plain_http(true);
+        let client = EmbeddingsClient::new("http://models.internal:8080/v1/embeddings", "toy", options).expect("a client");
+        for code in 300..600 {
+            let status = StatusCode::from_u16(code).expect("a status");
+            for kind in [EmbeddedKind::Query, EmbeddedKind::Passage] {
+                let error = client.refused(status, b"the text of another tenant, and sesame", kind);
+                let message = error.message();
+                assert!(message.starts_with(&format!("the embedding endpoint answered {status}")), "{message}");
+                assert!(!["tenant", "sesame", "internal:8080"].iter().any(|part| message.contains(part)), "{message}");
+                let is_of_text = code < 500 && ![408, 425, 429].contains(&code) || code == 500 && kind == EmbeddedKind::Passage;
+                assert_eq!(error.kind() != ErrorKind::Unavailable, is_of_text, "{status} {kind:?}");
+            }
+        }
+    }
 }

@@ -81,10 +81,26 @@ impl Search {
             Some(offset) => context.out.notice(format_args!("there are more files; raise `--limit`, or continue with `--offset {offset}`")),
             None => {}
         }
+        // Everything was searched by words, and something was found.
+        if result.failures_count > 0 && result.failures_of_meaning == result.failures_count && !result.hits.is_empty() {
+            tell_unmeant(context, &result);
+            return Ok(Outcome::Done);
+        }
         Ok(match tell_unread(context, &result.failures, result.failures_count) {
             Some(kind) => Outcome::Failed(kind),
             None => Outcome::found(!result.hits.is_empty()),
         })
+    }
+}
+
+/// Says why something was found by words alone.
+fn tell_unmeant(context: &mut Context, result: &SearchResult) {
+    for failure in &result.failures {
+        context.out.notice(format_args!("`{}`: searched by words alone: {}", failure.path, failure.error.message));
+    }
+    let unnamed = result.failures_count - result.failures.len();
+    if unnamed > 0 {
+        context.out.notice(format_args!("{unnamed} more were searched by words alone"));
     }
 }
 
@@ -96,6 +112,10 @@ fn tell_near(context: &mut Context, result: &SearchResult) {
             true => context.out.notice(format_args!("no file contains `{}`", near.spelled)),
             false => context.out.notice(format_args!("no file contains `{}`; found instead: {}", near.spelled, near.found.join(", "))),
         }
+    }
+    if result.is_near_omitted {
+        let advice = "name a directory to find words that are spelled nearly like those of the query";
+        context.out.notice(format_args!("too much text to look for other spellings; {advice}"));
     }
     if result.hits.is_empty() && result.truncated.is_none() {
         let (files, alike) = (result.corpus.files, if result.near.is_empty() { "" } else { ", nor one that is spelled like it," });

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use treehold::layer::{EmbeddedKind, Embedder};
+use treehold::remote::{EmbeddingsClient, EmbeddingsOptions};
 
 /// Words of two topics. The vector of a text counts the words of each.
 const TOPICS: [&[&str]; 2] = [&["car", "automobile", "engine"], &["bread", "soup", "meal"]];
@@ -16,6 +18,8 @@ enum Reply {
     /// The vectors in another order, each with its index.
     Reversed,
     Text(u16, String),
+    /// A status for a request with a text that contains this part, else vectors.
+    Refusing(u16, &'static str),
 }
 
 /// The requests so far: the `Authorization` header and the body of each.
@@ -83,16 +87,19 @@ fn answer(stream: &TcpStream, reply: &Mutex<Reply>, asked: &Asked) {
         let body: Value = serde_json::from_slice(&body).unwrap();
         let vector = |text: &str| TOPICS.map(|words| words.iter().map(|word| text.to_lowercase().matches(word).count()).sum::<usize>());
         let texts = body["input"].as_array().unwrap().iter().map(|text| text.as_str().unwrap());
-        let mut data: Vec<Value> = texts.enumerate().map(|(index, text)| json!({"index": index, "embedding": vector(text)})).collect();
-        asked.lock().unwrap().push((key, body));
+        let texts: Vec<&str> = texts.collect();
+        let holds = |part: &str| texts.iter().any(|text| text.contains(part));
+        let mut data: Vec<Value> = texts.iter().enumerate().map(|(index, text)| json!({"index": index, "embedding": vector(text)})).collect();
         let (status, text) = match reply.lock().unwrap().clone() {
-            Reply::Vectors => (200, json!({"data": data}).to_string()),
+            Reply::Refusing(status, part) if holds(part) => (status, format!("cannot embed: {texts:?}")),
+            Reply::Vectors | Reply::Refusing(..) => (200, json!({"data": data}).to_string()),
             Reply::Reversed => {
                 data.reverse();
                 (200, json!({"data": data}).to_string())
             }
             Reply::Text(status, text) => (status, text),
         };
+        asked.lock().unwrap().push((key, body));
         let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", text.len());
         let mut stream = stream;
         if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(text.as_bytes())).is_err() {
@@ -130,7 +137,8 @@ fn search_finds_by_meaning_and_keeps_vectors() {
 fn endpoint_that_fails_leaves_the_search_by_words() {
     let model = Model::start();
     let replies = [
-        (Reply::Text(401, "bad key".into()), "401 Unauthorized; check its key: bad key"),
+        (Reply::Text(401, "bad sesame".into()), "401 Unauthorized; check its key"),
+        (Reply::Text(400, "bad sesame".into()), "400 Bad Request"),
         (Reply::Text(500, "<html>\n".repeat(1_000)), "500 Internal Server Error"),
         (Reply::Text(307, String::new()), "307"),
         (Reply::Text(200, "{}".into()), "sent no embeddings"),
@@ -142,7 +150,7 @@ fn endpoint_that_fails_leaves_the_search_by_words() {
         let home = model.home("key = \"file:key\"\n");
         let search = || {
             let output = home.command(&["search", "soup", "/memories"]).output().unwrap();
-            assert!(!output.status.success(), "the failure is in the exit code");
+            assert!(output.status.success(), "files were found by words");
             [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap())
         };
         let [_, said] = search();
@@ -151,9 +159,69 @@ fn endpoint_that_fails_leaves_the_search_by_words() {
         model.reply(reply);
         let [out, said] = search();
         assert!(out.starts_with("/memories/kitchen.md\n"), "{message}: {out}");
-        assert!(said.contains(message) && said.len() < 1_000 && !said.contains("sesame"), "{message}: {said}");
+        assert!(said.contains("searched by words alone") && said.contains(message) && said.len() < 1_000, "{message}: {said}");
+        for inside in ["sesame", "html", &model.address.to_string()] {
+            assert!(!said.contains(inside), "{message}: {said}");
+        }
+        // The failure is in the answer, and in the exit code of a search that finds nothing.
+        let output = home.command(&["search", "soup", "/memories", "--json"]).output().unwrap();
+        assert!(output.status.success());
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let counts = ["failures_count", "failures_of_meaning"].map(|count| result[count].as_u64());
+        assert_eq!((counts, result["failures"].as_array().unwrap().len()), ([Some(1), Some(1)], 1));
+        assert!(!home.command(&["search", "xylophone", "/memories"]).output().unwrap().status.success());
     }
     assert!(model.asked.lock().unwrap().iter().all(|(key, _)| key.as_deref() == Some("Bearer sesame")));
+}
+
+/// Regression: an endpoint that refused one passage was not asked for ten seconds, and the tree was never searched by meaning again.
+#[test]
+fn endpoint_that_refuses_a_passage_stays_in_use() {
+    for status in [400, 403, 404, 413, 422, 500] {
+        let model = Model::start();
+        let home = model.home("");
+        home.ok(&["write", "/memories/odd.md", "An odd automobile.\n"]);
+        model.reply(Reply::Refusing(status, "odd"));
+        let search = || {
+            let output = home.command(&["search", "where is my car", "/memories", "--json"]).output().unwrap();
+            assert!(output.status.success(), "{status}");
+            let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let paths = |key: &str| -> Vec<String> {
+                let parts = result[key].as_array().into_iter().flatten();
+                parts.map(|part| part["path"].as_str().unwrap().to_owned()).collect()
+            };
+            (paths("hits"), paths("failures"), result.to_string())
+        };
+        let (hits, failures, said) = search();
+        assert_eq!((hits, failures), (vec!["/memories/garage.md".to_owned()], vec!["/memories/odd.md".to_owned()]), "{status}");
+        assert!(said.contains(&format!("answered {status}")) && !said.contains("An odd automobile"), "{said}");
+        assert!(!said.contains(&model.address.to_string()), "{said}");
+        model.texts();
+        let (hits, failures, _) = search();
+        assert_eq!((hits.len(), failures.len()), (1, 0), "{status}");
+        assert_eq!(model.texts(), ["where is my car"], "{status}");
+    }
+}
+
+/// Which answers stop calls for a while, and which concern one call.
+#[tokio::test]
+async fn only_an_unavailable_endpoint_is_left_alone() {
+    let replies = (400..=428).chain([429, 431, 451, 500, 501, 502, 503, 504, 529]);
+    for status in replies {
+        for (kind, pauses_at_500) in [(EmbeddedKind::Query, true), (EmbeddedKind::Passage, false)] {
+            let model = Model::start();
+            let url = format!("http://{}/v1/embeddings", model.address);
+            let client = EmbeddingsClient::new(&url, "toy", EmbeddingsOptions::new()).unwrap();
+            model.reply(Reply::Text(status, "the text of another tenant".into()));
+            let first = client.embed(&["car"], kind).await.unwrap_err();
+            assert!(first.message().contains(&status.to_string()) && !first.message().contains("tenant"), "{first}");
+            model.reply(Reply::Vectors);
+            let second = client.embed(&["car"], EmbeddedKind::Query).await;
+            let pauses = [408, 425, 429].contains(&status) || status > 500 || status == 500 && pauses_at_500;
+            assert_eq!(second.is_err(), pauses, "{status} {kind:?}");
+            assert!(second.err().is_none_or(|error| error.message() == first.message()));
+        }
+    }
 }
 
 #[test]

@@ -38,6 +38,15 @@ pub fn without_comments(text: &str) -> String {
     kept
 }
 
+/// Removes HTML comments from the start of a longer text, like [`without_comments`]. A comment that is not closed ends after the start.
+pub(super) fn without_comments_of_start(text: &str) -> String {
+    let mut kept = without_comments(&format!("{text}-->"));
+    if kept.ends_with("-->") {
+        kept.truncate(kept.len() - "-->".len());
+    }
+    kept
+}
+
 /// Copies from the start of a line to the end of the line where its last comment ends, without comments. Returns that end.
 fn copy_line(text: &str, start: usize, last_end: usize, kept: &mut String) -> usize {
     let (line_start, mut at, mut removed) = (kept.len(), start, false);
@@ -172,6 +181,22 @@ mod tests {
             ("a<!--\n-->\nb", "a\nb"),
         ] {
             assert_eq!(without_comments(text), kept, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn comment_open_at_the_end_of_a_start_is_removed() {
+        for (text, kept) in [
+            ("", ""),
+            ("a\n", "a\n"),
+            ("a <!-- open\nb\n", "a "),
+            ("a <!-- b --> c <!-- open", "a  c "),
+            ("a <!-", "a "),
+            ("```\n<!-- shown", "```\n<!-- shown"),
+            ("`<!-- shown` b", "`<!-- shown` b"),
+            ("a -->", "a -->"),
+        ] {
+            assert_eq!(without_comments_of_start(text), kept, "{text:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! What lies under the directories of memory beside the memory files: a list of notes, newest first, with the first line of each.
 
-use super::comments::without_comments;
+use super::comments::{without_comments, without_comments_of_start};
 use super::{LOOKS_MAX, MemoryReader};
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -100,7 +100,9 @@ impl MemoryReader {
             return line;
         }
         let Ok(read) = tree.read(&entry.path, &ReadOptions::bytes(0, LINE_BYTES_READ)).await else { return String::new() };
-        let line = if file::is_binary(&read.content) { String::new() } else { first_line_of(&String::from_utf8_lossy(&read.content)) };
+        let is_cut = read.size_bytes > read.content.len() as u64;
+        let line =
+            if file::is_binary(&read.content) { String::new() } else { first_line_of(&String::from_utf8_lossy(&read.content), is_cut) };
         self.lines.lock().insert(entry.path.clone(), (read.version, line.clone()));
         line
     }
@@ -115,9 +117,11 @@ impl MemoryReader {
     }
 }
 
-/// Returns the first line with letters or digits of a text without comments, on one line and cut.
-fn first_line_of(text: &str) -> String {
-    let text = without_comments(text.strip_prefix('\u{feff}').unwrap_or(text));
+/// Returns the first line with letters or digits of a text without comments, on one line and cut. In a text that is only the start of a
+/// file, a comment that is not closed goes on after it.
+fn first_line_of(text: &str, is_cut: bool) -> String {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = if is_cut { without_comments_of_start(text) } else { without_comments(text) };
     let has_words = |line: &&str| line.contains(char::is_alphanumeric);
     one_line(text.lines().find(has_words).unwrap_or_default())
 }
@@ -125,21 +129,35 @@ fn first_line_of(text: &str) -> String {
 /// Writes a text on one line: control characters become spaces, and a long text is cut.
 pub(super) fn one_line(text: &str) -> String {
     let trimmed = text.trim();
-    let mut line: String = trimmed.chars().map(|letter| if is_breaking(letter) { ' ' } else { letter }).take(LINE_CHARS_MAX).collect();
+    let mut line = unbroken(trimmed.chars().take(LINE_CHARS_MAX));
     if trimmed.chars().nth(LINE_CHARS_MAX).is_some() {
         line.push('…');
     }
     line
 }
 
-/// Returns whether a character may end a line or change how the text after it is read.
+/// Writes all of a path on one line.
+pub(super) fn whole_line(path: &VfsPath) -> String {
+    unbroken(path.as_str().chars())
+}
+
+fn unbroken(letters: impl Iterator<Item = char>) -> String {
+    letters.map(|letter| if is_breaking(letter) { ' ' } else { letter }).collect()
+}
+
+/// Returns whether a character may end a line, change the direction of the text after it, or hide text from people.
 fn is_breaking(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+    letter.is_control()
+        || matches!(letter,
+            '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{2028}' | '\u{2029}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'
+            | '\u{E0000}'..='\u{E007F}')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use treehold_core::ops::StatOptions;
+    use treehold_tree::backend::{BackendExt, StateBackend};
 
     #[test]
     fn first_line_is_one_line_of_bounded_length() {
@@ -150,9 +168,40 @@ mod tests {
             ("\u{feff}first\r\nsecond", "first"),
             ("a\u{2028}b\tc\u{202E}d", "a b c d"),
         ] {
-            assert_eq!(first_line_of(text), line, "{text:?}");
+            assert_eq!(first_line_of(text, false), line, "{text:?}");
         }
-        assert_eq!(first_line_of(&"é".repeat(101)), format!("{}…", "é".repeat(100)));
-        assert_eq!(first_line_of(&"é".repeat(100)), "é".repeat(100));
+        assert_eq!(first_line_of(&"é".repeat(101), false), format!("{}…", "é".repeat(100)));
+        assert_eq!(first_line_of(&"é".repeat(100), false), "é".repeat(100));
+    }
+
+    /// Regression: a comment that ended after the part that was read was shown as text.
+    #[tokio::test]
+    async fn comment_that_ends_beyond_the_part_that_is_read_is_not_shown() {
+        const COMMENT_BYTES: usize = "<!--ada-->".len();
+        let tree = StateBackend::new();
+        let path = VfsPath::parse("/a.md").expect("a legal path");
+        for end in (COMMENT_BYTES..COMMENT_BYTES + 8).chain(LINE_BYTES_READ as usize - 8..LINE_BYTES_READ as usize + 8) {
+            let comment = format!("<!--ada{}-->", " ".repeat(end - COMMENT_BYTES));
+            for (before, after) in [("", "\nshown\n"), ("", ""), ("\n\n", &*format!("{}shown", " ".repeat(9_000)))] {
+                tree.write(path.as_str(), format!("{before}{comment}{after}")).await.expect("written");
+                let entry = tree.stat(path, &StatOptions::new()).await.expect("an entry");
+                let line = MemoryReader::new().first_line(&tree, &entry).await;
+                assert!(line.is_empty() || line == "shown", "{end} {before:?}: {line:?}");
+                let is_reached = before.len() + comment.len() + after.len() <= LINE_BYTES_READ as usize;
+                assert!(!is_reached || line == after.trim(), "{end} {before:?}: {line:?}");
+            }
+        }
+        // A mark that opens no comment hides nothing, and an open one at the end of a whole file is text.
+        let rest = "x".repeat(3_000);
+        for (text, line) in [
+            (format!("`<!--` opens a comment\n{rest}"), "`<!--` opens a comment"),
+            (format!("```\n<!-- shown\n{rest}"), "<!-- shown"),
+            (format!("first <!-- {rest}"), "first"),
+            ("<!-- open".to_owned(), "<!-- open"),
+        ] {
+            tree.write(path.as_str(), text).await.expect("written");
+            let entry = tree.stat(path, &StatOptions::new()).await.expect("an entry");
+            assert_eq!(MemoryReader::new().first_line(&tree, &entry).await, line);
+        }
     }
 }

@@ -52,11 +52,20 @@ impl Page {
 
     /// Adds a remark for each part of the tree that could not be read.
     pub(super) fn note_failures(&mut self, failures: &[Failure], count: usize) {
+        self.note_each(failures, count, "could not be read");
+    }
+
+    /// Adds a remark for each part of the tree that was searched by words and not by meaning.
+    pub(super) fn note_by_words(&mut self, failures: &[Failure], count: usize) {
+        self.note_each(failures, count, "was searched by words alone");
+    }
+
+    fn note_each(&mut self, failures: &[Failure], count: usize, what: &str) {
         for failure in failures.iter().take(FAILURES_TOLD_MAX) {
-            self.note(format!("`{}` could not be read: {}", failure.path, failure.error.message));
+            self.note(format!("`{}` {what}: {}", failure.path, failure.error.message));
         }
         if count > FAILURES_TOLD_MAX {
-            self.note(format!("{} more could not be read", count - FAILURES_TOLD_MAX));
+            self.note(format!("{} more {what}", count - FAILURES_TOLD_MAX));
         }
     }
 

@@ -129,13 +129,22 @@ impl FileTool for Search {
         if shown > 0 {
             result.near.iter().for_each(|near| page.note(instead(near)));
         }
-        page.note_failures(&result.failures, result.failures_count);
+        if result.is_near_omitted {
+            page.note("too much text to look for words that are spelled nearly like those of the query; to find them, name a directory");
+        }
+        if result.failures_of_meaning == result.failures_count {
+            page.note_by_words(&result.failures, result.failures_count);
+        } else {
+            page.note_failures(&result.failures, result.failures_count);
+        }
         let data = json!({
             "hits": result.hits[..shown],
             "near": result.near,
+            "is_near_omitted": result.is_near_omitted,
             "offset": is_cut.then_some(self.offset + shown),
             "failures": result.failures,
             "failures_count": result.failures_count,
+            "failures_of_meaning": result.failures_of_meaning,
         });
         Ok(ToolOutput::new(page.finish()).with_data(data))
     }

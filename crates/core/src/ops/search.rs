@@ -186,14 +186,15 @@ impl SearchOptions {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Spelling {
-    /// A word that no file contains also finds the words that are spelled nearly like it, in trees of up to 4 million words. Such a
-    /// search reads every selected file, and `near` of the result says what it found.
+    /// A word that no file contains also finds the words that are spelled nearly like it. `near` of the result says what was found. Such a
+    /// search reads every selected file: up to 50,000 files, 256 MiB and 4 million words. Beyond them words are found as they are written,
+    /// and `is_near_omitted` of the result says so.
     #[default]
     Lenient,
     /// Words are found as they are written.
     Exact,
     /// These words of the query, in normalized form, also find words that are spelled nearly like them. A composite asks this of its
-    /// mounts, once it knows the words that none of them contains.
+    /// mounts, once it knows the words that none of them contains. The same bounds hold.
     Near(Vec<String>),
 }
 
@@ -277,12 +278,12 @@ impl Corpus {
 
     /// Adds the counts of other files for the same query.
     pub fn add(&mut self, other: &Self) {
-        self.files += other.files;
-        self.words += other.words;
+        self.files = self.files.saturating_add(other.files);
+        self.words = self.words.saturating_add(other.words);
         if self.files_with.len() < other.files_with.len() {
             self.files_with.resize(other.files_with.len(), 0);
         }
-        self.files_with.iter_mut().zip(&other.files_with).for_each(|(own, other)| *own += other);
+        self.files_with.iter_mut().zip(&other.files_with).for_each(|(own, other)| *own = own.saturating_add(*other));
     }
 }
 
@@ -353,6 +354,10 @@ pub struct SearchResult {
     /// The words that no file contains, for which words that are spelled nearly like them were looked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub near: Vec<NearWord>,
+    /// Whether words that are spelled nearly like those that no file contains were not looked for, because there are too many files, bytes
+    /// or words: [`Spelling::Lenient`] names the bounds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_near_omitted: bool,
     /// Set if there are more files; the cursor is the next offset, empty after the last rank that is returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncation>,
@@ -362,6 +367,13 @@ pub struct SearchResult {
     pub failures: Vec<Failure>,
     /// How many parts could not be read, including those not listed.
     pub failures_count: usize,
+    /// How many of these are failures of search by meaning alone: words were looked for in these parts all the same.
+    #[serde(skip_serializing_if = "is_none")]
+    pub failures_of_meaning: usize,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 impl SearchResult {
@@ -371,5 +383,19 @@ impl SearchResult {
         if self.failures.len() < super::GrepResult::FAILURES_MAX {
             self.failures.push(failure);
         }
+    }
+
+    /// Adds a failure of search by meaning, whose part was searched by words.
+    pub fn push_failure_of_meaning(&mut self, failure: Failure) {
+        self.failures_of_meaning += 1;
+        self.push_failure(failure);
+    }
+
+    /// Takes over what another result says about failures and omissions.
+    pub fn add_failures(&mut self, failures: Vec<Failure>, count: usize, of_meaning: usize) {
+        let unnamed = count.saturating_sub(failures.len());
+        failures.into_iter().for_each(|failure| self.push_failure(failure));
+        self.failures_count = self.failures_count.saturating_add(unnamed);
+        self.failures_of_meaning = self.failures_of_meaning.saturating_add(of_meaning);
     }
 }

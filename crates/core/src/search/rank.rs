@@ -21,8 +21,15 @@ const LENGTH_WEIGHT: f64 = 0.75;
 /// The most different words in a query.
 pub const QUERY_WORDS_MAX: usize = 64;
 
-/// The most words of a tree in which a lenient search looks for words that are spelled nearly like those of the query: some 24 MB of text.
+/// The most words of the files in which a search looks for words that are spelled nearly like those of the query: some 24 MB of text.
 pub const NEAR_WORDS_MAX: u64 = 4_000_000;
+
+/// The most files in which a search looks for words that are spelled nearly like those of the query.
+pub const NEAR_FILES_MAX: u64 = 50_000;
+
+/// The most bytes that a search reads for words that are spelled nearly like those of the query. Binary files count, of each file its first
+/// MiB.
+pub const NEAR_BYTES_MAX: u64 = 256 << 20;
 
 /// The most bytes of a line that a snippet shows.
 const SNIPPET_BYTES_MAX: usize = 240;
@@ -39,6 +46,18 @@ pub struct Query {
     spelled: Vec<(usize, Spelled)>,
     /// Those of them that also match words that are spelled nearly like them.
     near: Vec<(usize, Spelled)>,
+}
+
+/// Whether a search also looks for words that are spelled nearly like those that no file contains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Nearly {
+    /// No: every word was found, none can be misspelled, or the options ask for the exact spelling.
+    Needless,
+    /// No: there are more files or words than [`NEAR_FILES_MAX`] or [`NEAR_WORDS_MAX`]. The result
+    /// [says so](SearchResult::is_near_omitted).
+    TooLarge,
+    /// Yes, with these options.
+    Asked(Box<SearchOptions>),
 }
 
 /// The words of a text that were compared with a query, each as it is written with the number of the word that it is nearly.
@@ -90,21 +109,27 @@ impl Query {
         Ok(Self { words, numbers, spelled, near })
     }
 
-    /// Returns the options of the search that also finds words that are spelled nearly like those that no file contains. Returns `None` if
-    /// every word was found, if the options ask for the exact spelling, and in a tree of over [`NEAR_WORDS_MAX`] words, where it would take
-    /// too long. `corpus` counts the files of the exact search.
-    pub fn nearly(&self, options: &SearchOptions, corpus: &Corpus) -> Option<SearchOptions> {
+    /// Returns whether to look for words that are spelled nearly like those that no file contains. `corpus` counts the files of the exact
+    /// search.
+    pub fn nearly(&self, options: &SearchOptions, corpus: &Corpus) -> Nearly {
         let corpus = options.weighed_by(corpus);
-        if options.spelling != Spelling::Lenient || corpus.words > NEAR_WORDS_MAX || corpus.files == 0 {
-            return None;
+        if options.spelling != Spelling::Lenient || corpus.files == 0 {
+            return Nearly::Needless;
         }
         let is_unknown = |number: usize| corpus.files_with.get(number).is_none_or(|files| *files == 0);
         let unknown: Vec<String> =
             self.spelled.iter().filter(|(number, _)| is_unknown(*number)).map(|(number, _)| self.words[*number].clone()).collect();
-        (!unknown.is_empty()).then(|| options.clone().with_spelling(Spelling::Near(unknown)))
+        if unknown.is_empty() {
+            return Nearly::Needless;
+        }
+        if corpus.words > NEAR_WORDS_MAX || corpus.files > NEAR_FILES_MAX {
+            return Nearly::TooLarge;
+        }
+        Nearly::Asked(Box::new(options.clone().with_spelling(Spelling::Near(unknown))))
     }
 
-    /// Says in a result which words were found in place of those that no file contains, from its paths and snippets.
+    /// Says in a result which words were found in place of those that no file contains, from its paths and snippets. Where a part of the
+    /// tree was not looked through for them, a word without a find is left out.
     pub fn tell_near(&self, result: &mut SearchResult) {
         let mut near: Vec<NearWord> = Vec::with_capacity(self.near.len());
         for (number, spelled) in &self.near {
@@ -125,6 +150,7 @@ impl Query {
             }
             near.push(word);
         }
+        near.retain(|word| !result.is_near_omitted || !word.found.is_empty());
         result.near = near;
     }
 
@@ -411,6 +437,33 @@ mod tests {
         let line = format!("often {} needle {}", "x ".repeat(500), "x ".repeat(500));
         let snippets = query.snippets(line.as_bytes(), &corpus(9, 10, &[9, 1]), 1);
         assert!(snippets[0].text.contains("needle") && !snippets[0].text.contains("often"), "{snippets:?}");
+    }
+
+    #[test]
+    fn near_spellings_are_asked_for_within_the_bounds() {
+        let lenient = SearchOptions::new("pagnation");
+        let query = Query::new(&lenient).expect("a word");
+        let is_asked = |options: &SearchOptions, files, words, files_with| match query.nearly(options, &corpus(files, words, &[files_with])) {
+            Nearly::Needless => None,
+            Nearly::TooLarge => Some(false),
+            Nearly::Asked(asked) => Some(asked.spelling == Spelling::Near(query.words().to_vec())),
+        };
+        for (files, words, files_with, expected) in [
+            (0, 0, 0, None),
+            (1, 1, 1, None),
+            (NEAR_FILES_MAX + 1, NEAR_WORDS_MAX + 1, 1, None),
+            (1, 1, 0, Some(true)),
+            (NEAR_FILES_MAX, NEAR_WORDS_MAX, 0, Some(true)),
+            (NEAR_FILES_MAX + 1, 1, 0, Some(false)),
+            (1, NEAR_WORDS_MAX + 1, 0, Some(false)),
+        ] {
+            assert_eq!(is_asked(&lenient, files, words, files_with), expected, "{files} files, {words} words, {files_with} with it");
+            assert_eq!(is_asked(&lenient.clone().with_spelling(Spelling::Exact), files, words, files_with), None);
+        }
+        // The counts of other trees come from the caller and may be anything.
+        let mut elsewhere = lenient.clone();
+        elsewhere.merge = Some(crate::ops::SearchMerge::new(corpus(u64::MAX, u64::MAX, &[0])));
+        assert_eq!(is_asked(&elsewhere, 1, 1, 0), Some(false));
     }
 
     #[test]

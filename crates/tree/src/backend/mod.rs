@@ -49,7 +49,7 @@ pub use overlay::{
     OverlayDifferenceKind, OverlayStrategy,
 };
 pub use recall::search_by_reading;
-pub(crate) use recall::{add_snippets, listed_files};
+pub(crate) use recall::{NearBounds, add_snippets, listed_files, nearly_by_reading};
 pub(crate) use state::{Child, ENTRIES_MAX, Graft, Holder, Link, Page, PageId, PageSource, Row, StoredBody, Totals};
 pub use state::{StateBackend, StateDifference, StateNode, StateSnapshot};
 pub use store::{HistoryPolicy, IndexKind, IndexProgress, IndexState, RecordedCall, StoreBackend, StorePast, Verification};

@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
 use treehold_core::ops::{
     Corpus, Entry, EntryKind, Failure, FileRead, Forgotten, GlobOptions, LsOptions, ReadOptions, SearchHit, SearchOptions, SearchResult,
-    StatOptions,
+    Spelling, StatOptions,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
-use treehold_core::search::rank::{self, Found, Query};
+use treehold_core::search::rank::{self, Found, NEAR_BYTES_MAX, NEAR_FILES_MAX, NEAR_WORDS_MAX, Nearly, Query};
 use treehold_core::search::words::CONTENT_BYTES_MAX;
 use treehold_core::search::{PathFilter, glob, parallel};
 use treehold_core::work;
@@ -30,21 +30,99 @@ const CHUNK_FILES: usize = 1_024;
 /// How many times longer counting the words of a content takes than searching its bytes.
 const WORDS_COST: u64 = 16;
 
+/// How much a search looks through for words that are spelled nearly like those of the query.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NearBounds {
+    pub files: u64,
+    pub bytes: u64,
+    pub words: u64,
+}
+
+impl NearBounds {
+    /// The bounds of every search.
+    pub(crate) const ALL: Self = Self { files: NEAR_FILES_MAX, bytes: NEAR_BYTES_MAX, words: NEAR_WORDS_MAX };
+}
+
 /// Searches any tree by listing it and reading the selected files: the implementation of [`Backend::search`] for trees without an
 /// index of words.
 ///
 /// Words are weighted by the selected files. Cost: a listing of everything beneath the path, and one read of each
 /// file, of at most 1 MiB; twice that if no file contains a word of the query, for the [words spelled nearly like
-/// it](treehold_core::ops::Spelling). Memory: 8 MiB of contents at a time, and about 200 bytes for each file found.
+/// it](treehold_core::ops::Spelling), within their bounds. Memory: 8 MiB of contents at a time, and about 200 bytes for each file found.
 ///
 /// # Errors
 /// Those of [`Backend::search`].
 pub async fn search_by_reading<B: Backend + ?Sized>(tree: &B, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+    search_within(tree, path, options, NearBounds::ALL).await
+}
+
+/// Searches like [`search_by_reading`] with other bounds on the search for near spellings.
+async fn search_within<B: Backend + ?Sized>(
+    tree: &B,
+    path: &VfsPath,
+    options: &SearchOptions,
+    bounds: NearBounds,
+) -> Result<SearchResult> {
+    if matches!(options.spelling, Spelling::Near(_)) {
+        return match nearly_by_reading(tree, path, options, bounds).await? {
+            Some(result) => Ok(result),
+            None => without_near(Reading::new(tree, &options.clone().with_spelling(Spelling::Exact))?.read_all(path).await?).await,
+        };
+    }
     let exact = Reading::new(tree, options)?.read_all(path).await?;
     match exact.query.nearly(options, &exact.corpus) {
-        Some(nearly) => Reading::new(tree, &nearly)?.read_all(path).await?.finish().await,
-        None => exact.finish().await,
+        Nearly::Needless => exact.finish().await,
+        Nearly::TooLarge => without_near(exact).await,
+        Nearly::Asked(_) if exact.exceeds(bounds) => without_near(exact).await,
+        Nearly::Asked(nearly) => match nearly_by_reading(tree, path, &nearly, bounds).await? {
+            Some(result) => Ok(result),
+            None => without_near(exact).await,
+        },
     }
+}
+
+/// Searches like [`search_by_reading`] for words that are spelled nearly like those of the options. Returns `None` if that would exceed the
+/// bounds; those of files and bytes mostly show before a file is read.
+pub(crate) async fn nearly_by_reading<B: Backend + ?Sized>(
+    tree: &B,
+    path: &VfsPath,
+    options: &SearchOptions,
+    bounds: NearBounds,
+) -> Result<Option<SearchResult>> {
+    let mut files = Files::new(tree, path, options)?;
+    let (mut listed, mut size_bytes) = (Vec::new(), 0_u64);
+    while let Some(page) = files.next().await? {
+        size_bytes += page.iter().map(read_bytes_of).sum::<u64>();
+        listed.extend(page);
+        if listed.len() as u64 > bounds.files || size_bytes > bounds.bytes {
+            return Ok(None);
+        }
+    }
+    let mut reading = Reading::new(tree, options)?;
+    for entry in listed {
+        reading.push(entry).await?;
+        // Files may have grown since they were listed.
+        if reading.exceeds(bounds) {
+            return Ok(None);
+        }
+    }
+    reading.count().await?;
+    if reading.exceeds(bounds) {
+        return Ok(None);
+    }
+    files.failures.into_iter().for_each(|failure| reading.failed.push_failure(failure));
+    reading.finish().await.map(Some)
+}
+
+/// Finishes an exact search, which says that no other spellings were looked for.
+async fn without_near<B: Backend + ?Sized>(mut exact: Reading<'_, B>) -> Result<SearchResult> {
+    exact.failed.is_near_omitted = true;
+    exact.finish().await
+}
+
+/// Returns how much of a file a search reads at most.
+fn read_bytes_of(entry: &Entry) -> u64 {
+    entry.size_bytes.min(CONTENT_BYTES_MAX as u64)
 }
 
 /// Lists the files that a search selects, in path order.
@@ -174,17 +252,19 @@ struct Reading<'r, B: ?Sized> {
     options: &'r SearchOptions,
     corpus: Corpus,
     found: Vec<Found>,
-    /// The files that could not be read.
+    /// The files that could not be read, and whether other spellings were left out.
     failed: SearchResult,
     waiting: Vec<Entry>,
     waiting_bytes: u64,
+    /// How many bytes were read.
+    read_bytes: u64,
 }
 
 impl<'r, B: Backend + ?Sized> Reading<'r, B> {
     fn new(tree: &'r B, options: &'r SearchOptions) -> Result<Self> {
         let query = Arc::new(Query::new(options)?);
         let (corpus, failed) = (Corpus::new(query.words().len()), SearchResult::default());
-        Ok(Self { tree, query, options, corpus, found: Vec::new(), failed, waiting: Vec::new(), waiting_bytes: 0 })
+        Ok(Self { tree, query, options, corpus, found: Vec::new(), failed, waiting: Vec::new(), waiting_bytes: 0, read_bytes: 0 })
     }
 
     /// Lists and reads all selected files.
@@ -200,8 +280,13 @@ impl<'r, B: Backend + ?Sized> Reading<'r, B> {
         Ok(self)
     }
 
+    /// Returns whether what was read exceeds bounds.
+    fn exceeds(&self, bounds: NearBounds) -> bool {
+        self.corpus.words > bounds.words || self.read_bytes > bounds.bytes
+    }
+
     async fn push(&mut self, entry: Entry) -> Result<()> {
-        self.waiting_bytes += entry.size_bytes.min(CONTENT_BYTES_MAX as u64);
+        self.waiting_bytes += read_bytes_of(&entry);
         self.waiting.push(entry);
         if self.waiting_bytes >= CHUNK_BYTES || self.waiting.len() >= CHUNK_FILES {
             self.count().await?;
@@ -220,7 +305,10 @@ impl<'r, B: Backend + ?Sized> Reading<'r, B> {
         let mut read = Vec::with_capacity(contents.len());
         for (entry, content) in waiting.into_iter().zip(contents) {
             match content {
-                Ok(content) => read.push((entry, content)),
+                Ok(content) => {
+                    self.read_bytes += content.content.len() as u64;
+                    read.push((entry, content));
+                }
                 Err(error) => self.fail(entry.path, error)?,
             }
         }
@@ -263,8 +351,66 @@ impl<'r, B: Backend + ?Sized> Reading<'r, B> {
         let mut result = rank::ranked(&self.query, self.options, self.corpus, self.found);
         let corpus = self.options.weighed_by(&result.corpus);
         add_snippets(self.tree, &self.query, &corpus, self.options, &mut result.hits).await;
+        result.is_near_omitted = self.failed.is_near_omitted;
         self.query.tell_near(&mut result);
         (result.failures, result.failures_count) = (self.failed.failures, self.failed.failures_count);
         Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{BackendExt, StateBackend};
+    use treehold_core::ops::SearchMerge;
+
+    /// The result of each search, by what bounds it has: what it found and whether it says that it looked for no other spellings.
+    async fn searched(tree: &StateBackend, options: &SearchOptions, bounds: NearBounds) -> (Vec<String>, bool, Vec<String>) {
+        let result = search_within(tree, VfsPath::ROOT, options, bounds).await.expect("a search");
+        let hits = result.hits.iter().map(|hit| hit.path.to_string()).collect();
+        (hits, result.is_near_omitted, result.near.iter().map(|near| near.word.clone()).collect())
+    }
+
+    /// Regression: only words were bounded, of which binary files have none, and a caller that named the words had no bound at all.
+    #[tokio::test]
+    async fn other_spellings_are_looked_for_within_all_bounds() {
+        let tree = StateBackend::new();
+        tree.write("/a.md", "pagination of results\n").await.expect("a write");
+        tree.write("/b.md", "results\n").await.expect("a write");
+        tree.write("/c.bin", vec![0; 4_000]).await.expect("a write");
+        let lenient = SearchOptions::new("pagnation results");
+        let near = Query::new(&lenient).expect("words").words()[0].clone();
+        let asked = lenient.clone().with_spelling(Spelling::Near(vec![near.clone()]));
+        let (whole, exact) = (["/a.md", "/b.md"].map(str::to_owned).to_vec(), ["/b.md", "/a.md"].map(str::to_owned).to_vec());
+        let bytes = "pagination of results\nresults\n".len() as u64 + 4_000;
+        let words = search_within(&tree, VfsPath::ROOT, &lenient, NearBounds::ALL).await.expect("a search").corpus.words;
+        let within = NearBounds { files: 3, bytes, words };
+        let tables = [
+            (NearBounds::ALL, false),
+            (within, false),
+            (NearBounds { files: 2, ..within }, true),
+            (NearBounds { bytes: bytes - 1, ..within }, true),
+            (NearBounds { words: words - 1, ..within }, true),
+        ];
+        for (bounds, is_omitted) in tables {
+            for options in [&lenient, &asked] {
+                let found = searched(&tree, options, bounds).await;
+                let expected = match is_omitted {
+                    false => (whole.clone(), false, vec![near.clone()]),
+                    true => (exact.clone(), true, vec![]),
+                };
+                assert_eq!(found, expected, "{bounds:?} {:?}", options.spelling);
+            }
+            let strict = lenient.clone().with_spelling(Spelling::Exact);
+            assert_eq!(searched(&tree, &strict, bounds).await, (exact.clone(), false, vec![]), "{bounds:?}");
+            let known = SearchOptions::new("results");
+            assert_eq!(searched(&tree, &known, bounds).await, (exact.clone(), false, vec![]), "{bounds:?}");
+        }
+        // What other trees have counts too.
+        let mut elsewhere = Corpus::new(2);
+        elsewhere.files = NEAR_FILES_MAX;
+        let mut merged = lenient.clone();
+        merged.merge = Some(SearchMerge::new(elsewhere));
+        assert_eq!(searched(&tree, &merged, within).await, (exact, true, vec![]));
     }
 }

@@ -15,7 +15,7 @@ use treehold_core::ops::{
     SearchResult, SearchScope, Spelling, StatOptions, Truncation,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
-use treehold_core::search::rank::{self, Query};
+use treehold_core::search::rank::{self, Nearly, Query};
 use treehold_core::search::{FileOutcome, GrepCollector, GrepMatcher, PathFilter};
 
 /// A query to one mount, for its content at and below a path.
@@ -153,8 +153,10 @@ impl CompositeBackend {
         let (mut answers, failed) = self.ask_each(&plan.asks, path, options, |_| Some(asked.clone())).await?;
         answers.values().for_each(|answer| all.corpus.add(&answer.corpus));
         let query = Query::new(options)?;
-        if let Some(nearly) = query.nearly(options, &all.corpus) {
-            return Box::pin(self.find_files(path, &nearly)).await;
+        match query.nearly(options, &all.corpus) {
+            Nearly::Needless => {}
+            Nearly::TooLarge => all.is_near_omitted = true,
+            Nearly::Asked(nearly) => return Box::pin(self.find_files(path, &nearly)).await,
         }
         let again = |ask: usize| {
             let answer = answers.get(&ask).filter(|answer| answer.truncated.is_some())?;
@@ -169,8 +171,8 @@ impl CompositeBackend {
         let (better, failed_again) = self.ask_each(&plan.asks, path, options, again).await?;
         answers.extend(better);
         for answer in answers.into_values() {
-            all.failures_count += answer.failures_count.saturating_sub(answer.failures.len());
-            answer.failures.into_iter().for_each(|failure| all.push_failure(failure));
+            all.add_failures(answer.failures, answer.failures_count, answer.failures_of_meaning);
+            all.is_near_omitted |= answer.is_near_omitted;
             all.truncated = all.truncated.take().or(answer.truncated);
             all.hits.extend(answer.hits);
         }

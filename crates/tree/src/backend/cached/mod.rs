@@ -229,7 +229,7 @@ impl<B: Backend> CachedBackend<B> {
     /// Reads from the owner: the whole file if it is small enough to be cached, otherwise only what was requested.
     async fn fetch(&self, path: &VfsPath, options: &ReadOptions) -> Result<FileRead> {
         let fetch = self.begin(path);
-        let whole = ReadOptions::new().with_bytes_max(self.options.file_bytes_max);
+        let whole = ReadOptions::new().with_bytes_max(self.options.file_bytes_max).with_refuse_links(options.refuse_links);
         match self.owner.read(path, &whole).await {
             Ok(read) => {
                 let mut kept = read.clone();

@@ -306,7 +306,7 @@ impl<'b> OverlayWalk<'b> {
             });
             let Some(path) = is_there.then(|| directory.child(name).ok()).flatten() else { continue };
             // One that is unreadable or not a file has no effect.
-            let options = ReadOptions::new().with_bytes_max(IGNORE_FILE_BYTES_MAX);
+            let options = ReadOptions::new().with_bytes_max(IGNORE_FILE_BYTES_MAX).with_refuse_links(self.stat.refuse_links);
             *content = self.overlay.read_file(&path, &options).await.ok().map(|read| read.content);
         }
         self.walk.add_ignore_files(directory, contents.each_ref().map(Option::as_deref));

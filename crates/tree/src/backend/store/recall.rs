@@ -8,7 +8,7 @@ use super::StoreBackend;
 use super::walk::StoreWalk;
 use crate::backend::add_snippets;
 use crate::backend::flat::Walk;
-use crate::backend::search_by_reading;
+use crate::backend::{NearBounds, nearly_by_reading, search_by_reading};
 use crate::background::{in_background, workers};
 use crate::index::{Posting, Postings};
 use crate::rows::{self, RowKey, directory_key, file_key};
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use treehold_core::error::{Error, ErrorRecord, Result};
 use treehold_core::ops::{Corpus, Failure, SearchOptions, SearchResult, Spelling};
 use treehold_core::path::{VfsPath, VfsPathBuf};
-use treehold_core::search::rank::{self, Found, Query};
+use treehold_core::search::rank::{self, Found, NEAR_FILES_MAX, NEAR_WORDS_MAX, Nearly, Query};
 use treehold_core::search::{PathFilter, parallel};
 use treehold_store::{Item, ScanOptions};
 
@@ -37,20 +37,41 @@ const CHUNK_BYTES: u64 = 8 << 20;
 
 /// Runs a ranked search. Without a word index, reads all selected files.
 pub(super) async fn search(backend: &StoreBackend, path: &VfsPath, options: &SearchOptions) -> Result<SearchResult> {
+    search_within(backend, path, options, NearBounds::ALL).await
+}
+
+/// Searches with other bounds on the search for near spellings.
+async fn search_within(backend: &StoreBackend, path: &VfsPath, options: &SearchOptions, bounds: NearBounds) -> Result<SearchResult> {
     // The index weighs words by all files. If some files are hidden from the caller, weights and counts must not reveal them.
-    // The index has words by their stems alone.
-    let is_near = matches!(options.spelling, Spelling::Near(_));
-    if is_near || options.scope.guard.is_some() || hides_files(backend, options).await? {
+    if options.scope.guard.is_some() || hides_files(backend, options).await? {
         return search_by_reading(backend, path, options).await;
     }
     let query = Arc::new(Query::new(options)?);
     let Some(postings) = backend.indexes.postings(query.words()).await? else { return search_by_reading(backend, path, options).await };
     let Postings { corpus, files, mut unread } = postings;
-    if let Some(nearly) = query.nearly(options, &corpus) {
-        return search_by_reading(backend, path, &nearly).await;
+    // The index has words by their stems alone, so other spellings are looked for in the files. It counts the whole tree: beneath a
+    // directory, only a listing shows how many files there are.
+    let mut counted = corpus.clone();
+    if !path.is_root() {
+        (counted.files, counted.words) = (counted.files.min(NEAR_FILES_MAX), counted.words.min(NEAR_WORDS_MAX));
     }
+    let nearly = match &options.spelling {
+        Spelling::Near(_) => Nearly::Asked(Box::new(options.clone())),
+        _ => query.nearly(options, &counted),
+    };
+    let mut failed = SearchResult::default();
+    match nearly {
+        Nearly::Needless => {}
+        Nearly::TooLarge => failed.is_near_omitted = true,
+        Nearly::Asked(nearly) => match nearly_by_reading(backend, path, &nearly, bounds).await? {
+            Some(result) => return Ok(result),
+            None => failed.is_near_omitted = true,
+        },
+    }
+    let exact = options.clone().with_spelling(Spelling::Exact);
+    let (options, query) = (&exact, Arc::new(Query::new(&exact)?));
     let weighed_by = options.weighed_by(&corpus);
-    let mut reading = Reading { backend, path, options, query, found: Vec::new(), failed: SearchResult::default() };
+    let mut reading = Reading { backend, path, options, query, found: Vec::new(), failed };
     let Some(walk) = reading.walk().await? else {
         // A path that names a file is searched whatever its name.
         return search_by_reading(backend, path, options).await;
@@ -116,7 +137,7 @@ struct Reading<'r> {
     options: &'r SearchOptions,
     query: Arc<Query>,
     found: Vec<Found>,
-    /// The failures: files that could not be read.
+    /// The failures: files that could not be read, and whether other spellings were left out.
     failed: SearchResult,
 }
 
@@ -203,6 +224,7 @@ impl<'r> Reading<'r> {
         let mut result = rank::ranked(&self.query, self.options, corpus.clone(), self.found);
         add_snippets(self.backend, &self.query, &self.options.weighed_by(&corpus), self.options, &mut result.hits).await;
         (result.failures, result.failures_count) = (self.failed.failures, self.failed.failures_count);
+        result.is_near_omitted = self.failed.is_near_omitted;
         Ok(result)
     }
 }
@@ -222,12 +244,43 @@ fn found(query: &Query, options: &SearchOptions, item: &Item) -> Result<Option<F
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::backend::{Backend, BackendExt, IndexKind, StoreBackend};
     use crate::layer::{Operations, Permissions, Rule};
-    use std::sync::Arc;
-    use treehold_core::ops::SearchOptions;
-    use treehold_core::path::{VfsPath, VfsPathBuf};
+    use treehold_core::ops::SearchMerge;
     use treehold_store::{MemoryStore, Namespace};
+
+    /// Beyond the bounds, the index answers, and the result says that no other spellings were looked for.
+    #[tokio::test]
+    async fn index_answers_beyond_the_bounds_of_other_spellings() {
+        let rows = StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["tree"]).expect("a plain name"));
+        let tree = rows.with_index(IndexKind::Words);
+        for (path, text) in [("/a.md", "pagination"), ("/b.md", "results"), ("/d/c.md", "pagination results")] {
+            tree.write(path, text).await.expect("a write");
+        }
+        let none = NearBounds { files: 0, ..NearBounds::ALL };
+        let lenient = SearchOptions::new("pagnation results");
+        let word = Query::new(&lenient).expect("words").words()[0].clone();
+        let asked = lenient.clone().with_spelling(Spelling::Near(vec![word]));
+        // The index counts the whole tree, however little of it is searched.
+        let mut large = Corpus::new(2);
+        large.files = NEAR_FILES_MAX;
+        let mut merged = lenient.clone();
+        merged.merge = Some(SearchMerge::new(large));
+        for (options, bounds, at, found, is_omitted) in [
+            (&lenient, NearBounds::ALL, "/", 3, false),
+            (&asked, NearBounds::ALL, "/", 3, false),
+            (&lenient, none, "/", 2, true),
+            (&asked, none, "/", 2, true),
+            (&lenient, none, "/d", 1, true),
+            (&merged, NearBounds::ALL, "/", 2, true),
+            (&asked, NearBounds { files: 1, ..NearBounds::ALL }, "/d", 1, false),
+        ] {
+            let path = VfsPathBuf::parse(at).expect("a legal path");
+            let result = search_within(&tree, &path, options, bounds).await.expect("a search");
+            assert_eq!((result.hits.len(), result.is_near_omitted), (found, is_omitted), "{options:?} {bounds:?} {at}");
+        }
+    }
 
     #[tokio::test]
     async fn search_counts_exclude_files_hidden_by_permissions() {
