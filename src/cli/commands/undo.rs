@@ -5,13 +5,14 @@ use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::Style;
 use crate::session::{UndoOf, Undone};
+use crate::{Error, ErrorKind};
 use clap::Args;
 
 /// Undo the last change of the thread, or the last N
 ///
 /// Reverts one tool call or command: the files that it changed in routes with `history`, and the thread's state. Each undo goes one
 /// change further back, and undone changes can be restored by `treehold restore`. Host directories and other routes that keep no past
-/// stay as they are.
+/// stay as they are; if the last change was there, nothing is undone.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold undo
@@ -24,12 +25,27 @@ pub(crate) struct Undo {
     /// Undo changes of files by all threads of the user
     #[arg(long = "of-user")]
     of_user: bool,
+    /// Undo the change before, if the last one is of files of which no past is kept
+    #[arg(long, conflicts_with = "of_user")]
+    skip_unkept: bool,
 }
 
 impl Undo {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         context.check_mounted_session().await?;
         let of = if self.of_user { UndoOf::User } else { UndoOf::Thread };
+        if of == UndoOf::Thread && !self.skip_unkept {
+            let session = context.session().await?;
+            if let Some(last) = session.newest_without_past().await? {
+                let mount = context.workspace()?.mount_of(&last.path).to_owned();
+                let message = format!(
+                    "`{}` was changed last, and no past is kept of `{mount}`; nothing was undone; `treehold undo --skip-unkept` undoes the \
+                        change before it",
+                    last.path
+                );
+                return Err(Error::new(ErrorKind::Conflict, message).at(&last.path).into());
+            }
+        }
         for index in 0..self.count {
             let (threads, scope) = (context.threads()?, context.scope()?);
             let undone = context.until_saved(threads.undo(&scope, of)).await?;
@@ -40,10 +56,6 @@ impl Undo {
         }
         if !context.out.is_text() {
             context.out.json_end(self.count)?;
-        }
-        let untouched: Vec<String> = context.workspace()?.mounts_without_past().map(|mount| format!("`{mount}`")).collect();
-        if !untouched.is_empty() {
-            context.out.notice(format_args!("no past is kept of {}; changes there stay", untouched.join(" and ")));
         }
         Ok(Outcome::Done)
     }

@@ -145,8 +145,7 @@ fn undo_goes_back_change_by_change_over_all_tiers() {
         ["/memories/a.md", "/plan.md"].map(read).to_vec()
     };
     let text = |text: &str| Some(text.to_owned());
-    let first = home.run(&["undo"], 0);
-    assert!(String::from_utf8_lossy(&first.get_output().stderr).contains("no past is kept of `/workspace`"));
+    home.run(&["undo"], 0).stderr("");
     assert_eq!(shown(), [text("a2"), text("p2")]);
     home.ok(&["undo"]);
     assert_eq!(shown(), [text("a2"), text("p1")]);
@@ -158,6 +157,57 @@ fn undo_goes_back_change_by_change_over_all_tiers() {
     assert_eq!(undone.as_array().unwrap().len(), 3);
     assert_eq!(shown(), [None, None]);
     assert!(home.error(&["undo"], 3).contains("no change that can be undone"));
+}
+
+/// The last change is the one that its user means.
+#[test]
+fn undo_does_nothing_if_no_past_is_kept_of_the_last_change() {
+    let home = Home::new();
+    home.ok(&["write", "/memories/keep.md", "precious"]);
+    for change in [&["write", "/workspace/f.txt", "oops"][..], &["mv", "/workspace/f.txt", "/workspace/g.txt"]] {
+        home.ok(change);
+        let error = home.error(&["undo"], 4);
+        assert!(error.contains("no past is kept of `/workspace`; nothing was undone") && error.contains("--skip-unkept"), "{error}");
+    }
+    assert_eq!(home.ok(&["cat", "/memories/keep.md"]), "precious");
+    // Another thread's changes of the directory are not this thread's last one.
+    home.ok(&["--thread", "two", "write", "/memories/two.md", "2"]);
+    home.ok(&["write", "/workspace/f.txt", "again"]);
+    home.ok(&["--thread", "two", "undo"]);
+    home.error(&["cat", "/memories/two.md"], 3);
+    let undone = home.json(&["--json", "undo", "--skip-unkept"]);
+    assert_eq!(undone[0]["unkept"], "/workspace/f.txt", "{undone}");
+    home.error(&["cat", "/memories/keep.md"], 3);
+    // The undo is the last change now.
+    home.error(&["undo"], 3);
+}
+
+#[test]
+fn command_of_many_changes_is_undone_as_one() {
+    let home = Home::new();
+    for number in 0..600 {
+        home.put(&format!("many/{number:03}/f"), number.to_string());
+    }
+    home.ok(&["write", "/memories/first.md", "1"]);
+    home.ok(&["import", "many", "/memories/many"]);
+    assert_eq!(home.json(&["--json", "undo"]).as_array().unwrap().len(), 1);
+    assert_eq!(home.ok(&["find", "/memories", "--type", "f"]), "/memories/first.md\n");
+    home.ok(&["write", "/other.md", "o"]);
+    home.ok(&["import", "many", "/many"]);
+    home.ok(&["undo"]);
+    assert_eq!(home.ok(&["ls", "/"]), "memories/\nother.md\nworkspace/\n");
+    // A removal of many files, and a move from the state into the store.
+    home.ok(&["import", "many", "/memories/many"]);
+    home.ok(&["rm", "-r", "/memories/many"]);
+    home.ok(&["undo"]);
+    assert_eq!(home.ok(&["cat", "/memories/many/599/f"]), "599");
+    for (from, to) in [("/other.md", "/memories/moved.md"), ("/memories/first.md", "/back.md")] {
+        home.ok(&["mv", from, to]);
+        home.ok(&["undo"]);
+        home.ok(&["cat", from]);
+        home.error(&["cat", to], 3);
+    }
+    assert_eq!(home.json(&["--json", "log", "/memories/many/599/f"])[0]["author"]["tool"], "undo");
 }
 
 /// What is not known is not absent.

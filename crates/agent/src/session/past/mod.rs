@@ -1,6 +1,7 @@
 //! The past of files: their versions, restoring them, and undoing calls, within the rules of the session's tree.
 
 use super::{ACTOR, Session, TOOL, TOOL_CALL_ID, Threads};
+use crate::feed::FeedEvent;
 use crate::workspace::time_of;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -78,6 +79,9 @@ pub struct Undone {
     /// The checkpoint that the undo created, if the call had changed the state of the thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    /// The newest change of the thread, if it is newer than the call and in a mount without a past: it stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unkept: Option<VfsPathBuf>,
 }
 
 impl Session {
@@ -212,12 +216,16 @@ impl Session {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if nothing is left to undo or its content is not kept any more, [`Conflict`](ErrorKind::Conflict)
     /// if a file changed since in another way, [`PermissionDenied`](ErrorKind::PermissionDenied) if the call changed a file that the tree
-    /// hides, [`TooLarge`](ErrorKind::TooLarge) if it replaced over 256 MiB or changed over 1,000 files of a mount, and the errors of
+    /// hides, [`TooLarge`](ErrorKind::TooLarge) if it replaced over 256 MiB or changed over 20,000 files of a mount at once, and the errors of
     /// reading and writing these paths. A thread that another writer saves meanwhile is a [`Conflict`](ErrorKind::Conflict) without a path.
     /// Nothing is undone then, unless the failure occurs between two mounts: the error says so, and a later undo continues with the rest of
     /// the call.
     pub async fn undo(&self, of: UndoOf) -> Result<Undone> {
         self.save().await?;
+        let unkept = match of {
+            UndoOf::Thread => self.newest_without_past().await?,
+            UndoOf::User => None,
+        };
         // Calls that left everything as it was.
         let mut idle = HashSet::new();
         loop {
@@ -233,7 +241,7 @@ impl Session {
                 if is_forked && call.files.is_empty() {
                     return Err(nothing_to_undo(of));
                 }
-                if is_forked || !self.is_change(made).await? {
+                if is_forked || !self.is_change(made, call.last.as_ref().unwrap_or(made)).await? {
                     call.checkpoint = None;
                 }
             }
@@ -247,16 +255,37 @@ impl Session {
                 Some(made) => Some(self.undo_checkpoint(made, &call.id, head).await.map_err(|error| half_undone(error, files.is_empty()))?),
                 None => None,
             };
-            return Ok(Undone { call: call.id, at: call.at, author: call.author, files, checkpoint });
+            let unkept = unkept.filter(|change| change.at > call.at).map(|change| change.path);
+            return Ok(Undone { call: call.id, at: call.at, author: call.author, files, checkpoint, unkept });
         }
     }
 
-    /// Returns whether a checkpoint has another tree than the one before it. One that is made for its label has not.
-    async fn is_change(&self, made: &Checkpoint) -> Result<bool> {
-        let Some(parent) = &made.parent else { return Ok(made.entries > 0) };
+    /// Returns the newest change of the thread, if it is in a mount of which no past is kept, as far as the feed recorded it. An undo
+    /// reverts an older change then, which its caller may not expect.
+    ///
+    /// Cost: one read of the feed.
+    ///
+    /// # Errors
+    /// The errors of the feed.
+    pub async fn newest_without_past(&self) -> Result<Option<FeedEvent>> {
+        let Some(feed) = self.workspace.feed() else { return Ok(None) };
+        let view = self.workspace.feed_view(&self.scope)?.with_threads(self.scope.thread.clone());
+        // Other threads change shared mounts, too.
+        let page = feed.before(&view, None, None, PAGE).await?;
+        let newest = page.events.into_iter().find(|event| event.thread == self.scope.thread);
+        let is_unkept = |path: &VfsPath| {
+            let mount = self.workspace.mount_of(path);
+            self.workspace.mounts_without_past().any(|other| other == mount)
+        };
+        Ok(newest.filter(|event| is_unkept(&event.path)))
+    }
+
+    /// Returns whether the checkpoints of a call, from `first` to `last`, changed the tree. One that is made for its label did not.
+    async fn is_change(&self, first: &Checkpoint, last: &Checkpoint) -> Result<bool> {
+        let Some(parent) = &first.parent else { return Ok(last.entries > 0) };
         let checkpointer = self.thread.checkpointer()?;
         let (before, after) =
-            futures::try_join!(checkpointer.open(&self.scope, At::Id(parent.id)), checkpointer.open(&self.scope, At::Id(made.id)))?;
+            futures::try_join!(checkpointer.open(&self.scope, At::Id(parent.id)), checkpointer.open(&self.scope, At::Id(last.id)))?;
         match (before, after) {
             (Some(before), Some(after)) => Ok(!after.state.differences(&before.state, None, 1).await?.is_empty()),
             // One of them was pruned, which the restore reports.
@@ -575,24 +604,33 @@ struct UndoableCall {
     began: Timestamp,
     author: Author,
     files: Vec<(VfsPathBuf, StoreBackend, RecordedCall)>,
+    /// The first of its consecutive checkpoints.
     checkpoint: Option<Checkpoint>,
+    /// The last of them.
+    last: Option<Checkpoint>,
 }
 
 impl UndoableCall {
     fn of(step: Step) -> Self {
         let began = step.id.parse::<CheckpointId>().map_or(step.at, CheckpointId::time);
         let Step { id, at, author, files, checkpoint, .. } = step;
-        Self { id, at, began, author, files: files.into_iter().collect(), checkpoint }
+        Self { id, at, began, author, files: files.into_iter().collect(), last: checkpoint.clone(), checkpoint }
     }
 
     fn add(&mut self, step: Step) {
-        if self.checkpoint.is_none() {
-            self.checkpoint = step.checkpoint;
+        match (&self.checkpoint, step.checkpoint) {
+            (None, first) => (self.last, self.checkpoint) = (first.clone(), first),
+            // With another's checkpoint between them, only the later part is undone; the next undo continues with the rest.
+            (Some(later), Some(earlier)) if later.parent.as_ref().is_some_and(|parent| parent.id == earlier.id) => {
+                self.checkpoint = Some(earlier);
+            }
+            (Some(_), _) => {}
         }
         let Some((mount, tree, recorded)) = step.files else { return };
         match self.files.iter_mut().find(|(other, ..)| *other == mount) {
             Some((_, _, before)) => {
-                let paths: Vec<VfsPathBuf> = recorded.paths.into_iter().filter(|path| !before.paths.contains(path)).collect();
+                let known: HashSet<&VfsPathBuf> = before.paths.iter().collect();
+                let paths: Vec<VfsPathBuf> = recorded.paths.into_iter().filter(|path| !known.contains(path)).collect();
                 before.paths.extend(paths);
                 before.is_cut |= recorded.is_cut;
             }

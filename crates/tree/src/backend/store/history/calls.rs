@@ -4,7 +4,7 @@ use super::StoreHistory;
 use super::rows::Kept;
 use crate::backend::store::StoreBackend;
 use bytes::Bytes;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -15,8 +15,8 @@ use treehold_store::{BatchWrite, ScanEntry, ScanOptions};
 /// The prefix of the keys of calls.
 const CALLS: &str = "u";
 
-/// The most paths that are recorded of one call. A call that changed more files cannot be undone as one.
-const PATHS_MAX: usize = 1_000;
+/// The most paths that are recorded of one commit, some 60 bytes each. A call with a larger one cannot be undone as one.
+const PATHS_MAX: usize = 20_000;
 
 /// The most rows that are read at once.
 const PAGE_ROWS: usize = 100;
@@ -88,11 +88,14 @@ impl StoreBackend {
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if a file was changed by another call, since then or in between,
     /// [`NotFound`](ErrorKind::NotFound) if a content is not kept any more, [`TooLarge`](ErrorKind::TooLarge) for a call that changed over
-    /// 1,000 files or replaced over `bytes_max` bytes, and errors of the store.
+    /// 20,000 files at once or replaced over `bytes_max` bytes, and errors of the store.
     pub async fn reversal(&self, call: &RecordedCall, bytes_max: u64) -> Result<Vec<Change>> {
         if call.is_cut {
-            let message =
-                format!("the call changed over {PATHS_MAX} files, too many to undo as one; restore their directory to the time before it");
+            let before = call.at.checked_sub(SignedDuration::from_millis(1)).unwrap_or(call.at);
+            let message = format!(
+                "the call changed over {PATHS_MAX} files at once, too many to undo as one; restore their directory to the time before it, \
+                    {before}"
+            );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         let mut changes = Vec::with_capacity(call.paths.len());
