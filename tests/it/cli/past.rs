@@ -101,7 +101,8 @@ fn versions_of_the_state_are_those_of_its_checkpoints() {
     home.ok(&["restore", "/plan.md", "--at", second]);
     assert_eq!(home.ok(&["cat", "/plan.md", "/other.md"]), "2. ask\nx");
     home.error(&["log", "/nowhere.md"], 3);
-    assert_eq!((log[1]["author"]["thread"].as_str(), log[1]["author"]["user"].is_null()), (Some("default"), true), "{log:?}");
+    let author = &log[1]["author"];
+    assert_eq!((author["thread"].as_str(), author["user"].as_str()), (Some("default"), Some("default")), "{log:?}");
     assert!(home.ok(&["log", "/plan.md"]).contains("thread=default"));
 }
 

@@ -21,6 +21,8 @@
 
 pub(super) mod calls;
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod laws;
 mod past;
 mod rows;
