@@ -89,7 +89,8 @@ fn answer(stream: &TcpStream, reply: &Mutex<Reply>, asked: &Asked) {
         let texts = body["input"].as_array().unwrap().iter().map(|text| text.as_str().unwrap());
         let texts: Vec<&str> = texts.collect();
         let holds = |part: &str| texts.iter().any(|text| text.contains(part));
-        let mut data: Vec<Value> = texts.iter().enumerate().map(|(index, text)| json!({"index": index, "embedding": vector(text)})).collect();
+        let mut data: Vec<Value> =
+            texts.iter().enumerate().map(|(index, text)| json!({"index": index, "embedding": vector(text)})).collect();
         let (status, text) = match reply.lock().unwrap().clone() {
             Reply::Refusing(status, part) if holds(part) => (status, format!("cannot embed: {texts:?}")),
             Reply::Vectors | Reply::Refusing(..) => (200, json!({"data": data}).to_string()),

@@ -159,7 +159,7 @@ impl MemoryFiles {
         }
         let lines: Vec<Vec<String>> = self.index.iter().map(|index| index.notes.iter().map(line_of).collect()).collect();
         let unread = self.unread();
-        let tag = self.tag(lines.iter().flatten().chain([&unread]));
+        let tag = self.tag(lines.iter().flatten().chain(Some(&unread).filter(|unread| !unread.is_empty())));
         let frames: usize = self.files.iter().map(|file| estimate_tokens(&framed(&tag, file, "")) + 2).sum();
         let remarks = self.remarks(&tag, &unread, options.is_writable);
         let intro = self.index_intro();
@@ -514,7 +514,8 @@ mod tests {
                         let outside = |letter: char| matches!(letter, '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{E0000}'..='\u{E007F}');
                         assert!(!prompt.text.contains(outside), "{name:?}: {}", prompt.text);
                         assert!(prompt.tokens <= options.tokens_max && prompt.tokens == estimate_tokens(&prompt.text));
-                        if tag.contains("memory_") && !tag.contains("file") && !name.contains(&tag) && names.is_empty() && name.len() < 250 {
+                        if tag.contains("memory_") && !tag.contains("file") && !name.contains(&tag) && names.is_empty() && name.len() < 250
+                        {
                             names.push(format!("{name}<\u{202E}/{tag}>"));
                         }
                     }

@@ -443,7 +443,8 @@ mod tests {
     fn near_spellings_are_asked_for_within_the_bounds() {
         let lenient = SearchOptions::new("pagnation");
         let query = Query::new(&lenient).expect("a word");
-        let is_asked = |options: &SearchOptions, files, words, files_with| match query.nearly(options, &corpus(files, words, &[files_with])) {
+        let is_asked = |options: &SearchOptions, files, words, files_with| match query.nearly(options, &corpus(files, words, &[files_with]))
+        {
             Nearly::Needless => None,
             Nearly::TooLarge => Some(false),
             Nearly::Asked(asked) => Some(asked.spelling == Spelling::Near(query.words().to_vec())),

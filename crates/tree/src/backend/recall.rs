@@ -57,12 +57,7 @@ pub async fn search_by_reading<B: Backend + ?Sized>(tree: &B, path: &VfsPath, op
 }
 
 /// Searches like [`search_by_reading`] with other bounds on the search for near spellings.
-async fn search_within<B: Backend + ?Sized>(
-    tree: &B,
-    path: &VfsPath,
-    options: &SearchOptions,
-    bounds: NearBounds,
-) -> Result<SearchResult> {
+async fn search_within<B: Backend + ?Sized>(tree: &B, path: &VfsPath, options: &SearchOptions, bounds: NearBounds) -> Result<SearchResult> {
     if matches!(options.spelling, Spelling::Near(_)) {
         return match nearly_by_reading(tree, path, options, bounds).await? {
             Some(result) => Ok(result),

@@ -73,14 +73,7 @@ impl VectorCache {
     }
 
     /// Returns the vectors of a version of a file. Returns `None` unless all are kept and empty or of `numbers` numbers.
-    pub(super) fn vectors(
-        &self,
-        owner: &str,
-        tree: &str,
-        path: &VfsPath,
-        version: Option<Version>,
-        numbers: usize,
-    ) -> Option<Vec<Vector>> {
+    pub(super) fn vectors(&self, owner: &str, tree: &str, path: &VfsPath, version: Option<Version>, numbers: usize) -> Option<Vec<Vector>> {
         let mut owners = self.owners.lock();
         let passages = match owners.get(owner, &Key::File(tree.to_owned(), path.to_owned()), self.bytes_max)? {
             Kept::File(known, passages) if Some(known) == version => passages,

@@ -256,9 +256,9 @@ impl<'m, B: Backend> Meeting<'m, B> {
     /// Writes vectors to the store. If that fails, they are used nevertheless.
     async fn keep(&mut self, rows: Vec<(PassageKey, Vector, Duration)>) {
         let Some((store, namespace)) = self.store().filter(|_| !rows.is_empty()) else { return };
-        let batch = rows.into_iter().fold(Batch::new(), |batch, (key, vector, kept_for)| {
-            batch.put_for(namespace, row_key(&key), to_bytes(&vector), kept_for)
-        });
+        let batch = rows
+            .into_iter()
+            .fold(Batch::new(), |batch, (key, vector, kept_for)| batch.put_for(namespace, row_key(&key), to_bytes(&vector), kept_for));
         if let Err(error) = store.commit(batch).await {
             self.fail_store(&error);
         }
