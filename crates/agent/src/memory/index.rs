@@ -184,9 +184,9 @@ mod tests {
             let comment = format!("<!--ada{}-->", " ".repeat(end - COMMENT_BYTES));
             for (before, after) in [("", "\nshown\n"), ("", ""), ("\n\n", &*format!("{}shown", " ".repeat(9_000)))] {
                 tree.write(path.as_str(), format!("{before}{comment}{after}")).await.expect("written");
-                let entry = tree.stat(path, &StatOptions::new()).await.expect("an entry");
+                let entry = tree.stat(&path, &StatOptions::new()).await.expect("an entry");
                 let line = MemoryReader::new().first_line(&tree, &entry).await;
-                assert!(line.is_empty() || line == "shown", "{end} {before:?}: {line:?}");
+                assert!("shown".starts_with(&line), "{end} {before:?}: {line:?}");
                 let is_reached = before.len() + comment.len() + after.len() <= LINE_BYTES_READ as usize;
                 assert!(!is_reached || line == after.trim(), "{end} {before:?}: {line:?}");
             }
@@ -200,7 +200,7 @@ mod tests {
             ("<!-- open".to_owned(), "<!-- open"),
         ] {
             tree.write(path.as_str(), text).await.expect("written");
-            let entry = tree.stat(path, &StatOptions::new()).await.expect("an entry");
+            let entry = tree.stat(&path, &StatOptions::new()).await.expect("an entry");
             assert_eq!(MemoryReader::new().first_line(&tree, &entry).await, line);
         }
     }

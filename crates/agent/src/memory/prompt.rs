@@ -159,7 +159,7 @@ impl MemoryFiles {
         }
         let lines: Vec<Vec<String>> = self.index.iter().map(|index| index.notes.iter().map(line_of).collect()).collect();
         let unread = self.unread();
-        let tag = self.tag(lines.iter().flatten().chain([&unread]));
+        let tag = self.tag(lines.iter().flatten().chain(Some(&unread).filter(|unread| !unread.is_empty())));
         let frames: usize = self.files.iter().map(|file| estimate_tokens(&framed(&tag, file, "")) + 2).sum();
         let remarks = self.remarks(&tag, &unread, options.is_writable);
         let intro = self.index_intro();

@@ -181,6 +181,7 @@ async fn refused_passage_is_found_by_words_and_not_sent_again() {
                 let text = if places.contains(&number) { "odd automobile" } else { "automobile" };
                 tree.write(format!("/{number:03}.md").as_str(), text).await.expect("a write");
             }
+            let tree: Arc<dyn Backend> = Arc::new(tree);
             let embedder = Arc::new(Toy { refuses: Some(("odd", kind)), ..Toy::default() });
             let store = Arc::new(MemoryStore::new());
             let opened = || VectorRecall::new(embedder.clone(), tree.clone()).with_store(store.clone(), vectors());
@@ -212,6 +213,7 @@ async fn refusals_are_forgotten_like_vectors_or_after_a_day() {
     for (kind, kept_for) in [(ErrorKind::InvalidArgument, KEPT_FOR), (ErrorKind::TooLarge, KEPT_FOR), (ErrorKind::Internal, FAILED_FOR)] {
         let tree = StateBackend::new();
         tree.write("/a.md", "odd automobile").await.expect("a write");
+        let tree: Arc<dyn Backend> = Arc::new(tree);
         let now = Arc::new(Mutex::new(Timestamp::UNIX_EPOCH));
         let clock = now.clone();
         let store = Arc::new(MemoryStore::with_clock(Clock::from_fn(move || *clock.lock())));
@@ -250,6 +252,7 @@ async fn only_passages_that_are_sent_to_the_model_count() {
     for number in 0..10 {
         tree.write(format!("/{number}.md").as_str(), "automobile").await.expect("a write");
     }
+    let tree: Arc<dyn Backend> = Arc::new(tree);
     let store = Arc::new(MemoryStore::new());
     let mut found = Vec::new();
     for texts_max in [4, 4, 4, 0] {
@@ -264,10 +267,10 @@ async fn only_passages_that_are_sent_to_the_model_count() {
 async fn trees_of_one_owner_share_vectors_and_no_versions() {
     let cache = Arc::new(VectorCache::default());
     let embedder = Arc::new(Toy::default());
-    let opened = |tree: &StateBackend, owner: &str, name: &str| {
+    let opened = |tree: &Arc<dyn Backend>, owner: &str, name: &str| {
         VectorRecall::new(embedder.clone(), tree.clone()).with_cache(cache.clone(), owner, name)
     };
-    let (one, other) = (StateBackend::new(), StateBackend::new());
+    let (one, other): (Arc<dyn Backend>, Arc<dyn Backend>) = (Arc::new(StateBackend::new()), Arc::new(StateBackend::new()));
     one.write("/a.md", "automobile").await.expect("a write");
     other.write("/a.md", "a bread").await.expect("a write");
     other.write("/b.md", "automobile").await.expect("a write");
@@ -370,7 +373,7 @@ async fn vectors_are_used_and_cached_if_the_store_fails() {
 #[tokio::test]
 async fn vectors_of_another_length_are_made_again() {
     let (store, cache) = (Arc::new(MemoryStore::new()), Arc::new(VectorCache::default()));
-    let tree = garage().await;
+    let tree: Arc<dyn Backend> = Arc::new(garage().await);
     for (more_numbers, texts) in [(0, 4), (3, 4), (3, 1), (0, 4)] {
         for caches in [true, false] {
             let embedder = Arc::new(Toy { more_numbers, ..Toy::default() });
