@@ -240,6 +240,15 @@ fn warnings(config: &crate::config::Config) -> Vec<String> {
             _ => {}
         }
     }
+    for (name, store) in &config.stores {
+        let Ok(Some(directory)) = config.store_directory(&store.url) else { continue };
+        if !directory.is_dir() {
+            warnings.push(format!(
+                "the directory of the store `{name}`, {}, does not exist; the first command creates it",
+                directory.display()
+            ));
+        }
+    }
     warnings
         .extend(forgetful_stores(config).map(|name| format!("the store `{name}` is in memory; its content is lost when a command ends")));
     warnings
