@@ -105,7 +105,8 @@ class Configuration:
         if type_ in NUMBERS:
             return "number"
         if type_ == "String" and re.search(r"`\d+[smhd]`", doc):
-            return "duration"
+            # An age is one of several ways to name a moment; the others are texts.
+            return "text" if "checkpoint" in doc else "duration"
         if type_ in WRITTEN:
             return WRITTEN[type_]
         raise SystemExit(f"{COMMAND}: no rule for the type {type_} of `{key}`")

@@ -121,7 +121,7 @@ pub(crate) struct When {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    #[command(visible_alias = "st")]
+    #[command(alias = "st")]
     Status(commands::status::Status),
     Ls(commands::ls::Ls),
     Tree(commands::tree::Tree),

@@ -336,6 +336,11 @@ impl Context {
         Ok(session)
     }
 
+    /// Returns the session of the thread, if the command has opened it.
+    pub(crate) fn session_open(&self) -> Option<&Session> {
+        self.session.as_ref()
+    }
+
     /// Returns the tree of the thread.
     pub(crate) async fn tree(&mut self) -> Result<Arc<dyn Backend>, Error> {
         let tree = self.session().await?.backend();

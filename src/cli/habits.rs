@@ -46,6 +46,17 @@ const TIPS: &[(&str, &str, &str)] = &[
     ("", "checkout", "`treehold checkpoint restore CHECKPOINT` goes back to a saved state"),
     ("", "branch", "`treehold thread fork NEW` starts a thread from this one"),
     ("", "merge", "`treehold thread merge SOURCE` merges another thread into this one"),
+    ("", "fork", "`treehold thread fork NEW` starts a thread from this one"),
+    ("", "history", "`treehold log PATH` lists the versions of a file, `treehold checkpoint ls` those of the thread"),
+    ("", "init", "nothing has to be set up; `treehold config init` writes a configuration to change"),
+    ("", "cd", "paths start with `/` here; `treehold shell` has a current directory"),
+    ("", "wc", "`treehold cat PATH | wc` counts lines, words and bytes"),
+    ("", "version", "`treehold --version` prints the version"),
+    ("checkpoint", "log", "`treehold checkpoint ls` lists checkpoints"),
+    ("checkpoint create", "-m", "`--label TEXT` names the checkpoint, `--meta NAME=VALUE` adds a note"),
+    ("thread", "create", "a thread begins with its first change: `treehold --thread NEW write PATH TEXT`"),
+    ("thread", "new", "a thread begins with its first change: `treehold --thread NEW write PATH TEXT`"),
+    ("thread", "switch", "`--thread ID` or `TREEHOLD_THREAD=ID` names the thread of a command"),
     ("ls", "-R", "`treehold tree` and `treehold find` descend into directories"),
     ("ls", "-t", "`treehold timeline PATH` lists changes by time"),
     ("cat", "-n", "`treehold grep '' PATH` numbers lines"),
@@ -61,6 +72,19 @@ const TIPS: &[(&str, &str, &str)] = &[
     ("grep", "-o", "matches are marked in colour; `--json` has their `ranges`"),
     ("diff", "-r", "`treehold checkpoint diff` compares whole states"),
     ("diff", "-u", "the output is a unified diff already"),
+    ("diff", "--stat", "`treehold checkpoint diff --stat` counts lines per file between two states"),
+    ("overlay diff", "--stat", "`treehold overlay diff --git | git apply --stat` counts lines per file"),
+    ("log", "-p", "`treehold show PATH@VERSION` prints a version, `treehold diff PATH@v1 PATH@v2` what changed"),
+    ("grep", "-P", "`-e` takes a regular expression, without look-around and back-references"),
+];
+
+/// What to write where a required argument is missing.
+const MISSING: &[(&str, &str)] = &[
+    ("restore", "`treehold restore PATH --at MOMENT`; MOMENT is an age such as `2h`, a date, `~1` or `v3` of a file, or a checkpoint"),
+    (
+        "log",
+        "`treehold log PATH` lists the versions of a file, `treehold checkpoint ls` those of the thread, `treehold timeline` all changes",
+    ),
 ];
 
 /// Rewrites the arguments of a program, whose own name is the first of them.
@@ -76,6 +100,8 @@ pub(crate) fn rewritten(arguments: impl IntoIterator<Item = OsString>) -> Vec<Os
         }
         Some("head") => arguments.extend(of_command.into_iter().flat_map(head)),
         Some("find") => arguments.extend(of_command.into_iter().flat_map(find)),
+        Some("ls") => arguments.extend(ls(of_command)),
+        Some("grep") => arguments.extend(grep(of_command)),
         _ => arguments.extend(of_command),
     }
     arguments
@@ -129,13 +155,67 @@ fn find(argument: OsString) -> Vec<OsString> {
     }
 }
 
-/// Adds a tip to the error of a command line that another program would understand.
+/// Leaves out the `-h` of ls(1), sizes for people, beside other options of it. Alone, `-h` asks for help.
+fn ls(arguments: Vec<OsString>) -> Vec<OsString> {
+    let letters = |argument: &OsString| -> Option<String> {
+        let letters = argument.to_str()?.strip_prefix('-')?;
+        (!letters.is_empty() && letters.bytes().all(|letter| b"laA1dh".contains(&letter))).then(|| letters.to_owned())
+    };
+    if !arguments.iter().filter_map(letters).any(|letters| letters != "h") {
+        return arguments;
+    }
+    let without = |argument: OsString| match letters(&argument).map(|letters| letters.replace('h', "")) {
+        Some(letters) if letters.is_empty() => None,
+        Some(letters) => Some(OsString::from(format!("-{letters}"))),
+        None => Some(argument),
+    };
+    arguments.into_iter().filter_map(without).collect()
+}
+
+/// Rewrites the `-E` of grep(1) to `-e`, unless an encoding follows, as it does in ripgrep.
+fn grep(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_encoding = |text: &str| matches!(text, "auto" | "none");
+    for at in 0..arguments.len() {
+        let next = arguments.get(at + 1).and_then(|next| next.to_str()).unwrap_or_default().to_owned();
+        let Some(letters) = arguments[at].to_str().and_then(|text| text.strip_prefix('-')) else { continue };
+        if letters == "-" {
+            break;
+        }
+        let Some((before, after)) = letters.split_once('E') else { continue };
+        let value = if after.is_empty() { &next } else { after.trim_start_matches('=') };
+        // An option before it takes the rest as its value.
+        if letters.starts_with('-') || before.contains(['g', 't', 'C', 'A', 'B', 'm']) || is_encoding(value) {
+            continue;
+        }
+        arguments[at] = format!("-{before}e{after}").into();
+    }
+    arguments
+}
+
+/// Returns the names of the command and its subcommands on a line, such as `overlay diff`.
+fn names(arguments: &[OsString]) -> String {
+    let mut command = Cli::command();
+    let mut names = Vec::new();
+    let Some(at) = command_at(&command, arguments) else { return String::new() };
+    for name in arguments[at..].iter().filter_map(|argument| argument.to_str()).filter(|argument| !argument.starts_with('-')) {
+        let Some(inner) = command.find_subcommand(name).cloned() else { break };
+        names.push(inner.get_name().to_owned());
+        command = inner;
+    }
+    names.join(" ")
+}
+
+/// Adds a tip to the error of a command line that another program would understand, or that lacks what the command requires.
 pub(crate) fn with_tip(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    let (command, kind) = match error.kind() {
-        ErrorKind::InvalidSubcommand => ("", ContextKind::InvalidSubcommand),
-        ErrorKind::UnknownArgument => {
-            let at = command_at(&Cli::command(), arguments);
-            (at.and_then(|at| arguments[at].to_str()).unwrap_or_default(), ContextKind::InvalidArg)
+    let command = names(arguments);
+    let kind = match error.kind() {
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        ErrorKind::MissingRequiredArgument => {
+            if let Some((_, tip)) = MISSING.iter().find(|(of, _)| *of == command) {
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*tip).into()]));
+            }
+            return error;
         }
         _ => return error,
     };
@@ -170,6 +250,16 @@ mod tests {
             ("find / -maxdepth 2", "find / --maxdepth 2"),
             ("--thread head cat -5", "--thread head cat -5"),
             ("grep help /", "grep help /"),
+            ("ls -lh /a", "ls -l /a"),
+            ("ls -l -h /a", "ls -l /a"),
+            ("ls -h", "ls -h"),
+            ("ls --help", "ls --help"),
+            ("grep -E a|b /", "grep -e a|b /"),
+            ("grep -rnE a|b", "grep -rne a|b"),
+            ("grep -E none a", "grep -E none a"),
+            ("grep -Eauto a", "grep -Eauto a"),
+            ("grep -gE a", "grep -gE a"),
+            ("grep -i -- -E", "grep -i -- -E"),
             ("-- help", "-- help"),
         ] {
             assert_eq!(rewritten(words(typed)), words(meant), "{typed}");
@@ -178,7 +268,8 @@ mod tests {
 
     #[test]
     fn every_tip_answers_an_error() {
-        for (command, given, tip) in TIPS {
+        let missing = MISSING.iter().map(|(command, tip)| (command, &"", tip));
+        for (command, given, tip) in TIPS.iter().map(|(command, given, tip)| (command, given, tip)).chain(missing) {
             let line = words(&format!("{command} {given}"));
             let error = Cli::command().try_get_matches_from(&line).expect_err(tip);
             assert!(with_tip(error, &line).to_string().contains(tip), "{command} {given}");

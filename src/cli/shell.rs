@@ -464,7 +464,8 @@ impl Editing {
         let global = own.map_or_else(|| self.global.clone(), |(matches, own)| merged(&self.global, &own, matches));
         self.context.lock().set_global(Global { quiet: true, verbose: false, ..global });
         let when = crate::cli::args::When { at: matches.as_ref().and_then(complete::moment) };
-        let place = Place { directory: Some(self.directory.lock().clone()), when };
+        let path = matches.as_ref().and_then(complete::path);
+        let place = Place { directory: Some(self.directory.lock().clone()), when, path };
         let (runtime, context) = (self.runtime.clone(), self.context.clone());
         let look: Look = Arc::new(move |subject, current| {
             let mut context = context.lock();

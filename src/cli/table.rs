@@ -20,12 +20,14 @@ pub(crate) struct Column {
     /// Columns of a higher rank are left out first; a column of rank 0 always stays.
     rank: u8,
     is_cut: bool,
+    /// The width below which optional columns are left out before its cells are cut further.
+    cut_width_min: usize,
 }
 
 impl Column {
     /// Creates a column that is always shown in full.
     pub(crate) const fn new(heading: &'static str) -> Self {
-        Self { heading, is_right: false, rank: 0, is_cut: false }
+        Self { heading, is_right: false, rank: 0, is_cut: false, cut_width_min: CUT_WIDTH_MIN }
     }
 
     /// Aligns its cells to the right.
@@ -41,6 +43,11 @@ impl Column {
     /// Cuts its cells to the space that is left.
     pub(crate) const fn cut(self) -> Self {
         Self { is_cut: true, ..self }
+    }
+
+    /// Cuts its cells to the space that is left, and below a width only once no optional column is left.
+    pub(crate) const fn cut_to(self, width: usize) -> Self {
+        Self { is_cut: true, cut_width_min: width, ..self }
     }
 }
 
@@ -181,15 +188,18 @@ impl Table {
 
 /// Returns which columns fit a width, each with its own. Optional columns are left out, and columns that may be cut share what is left.
 fn fit(columns: &[Column], widths: &[usize], mut shown: Vec<usize>, width: usize) -> Vec<(usize, usize)> {
-    let least = |index: usize| if columns[index].is_cut { widths[index].min(CUT_WIDTH_MIN) } else { widths[index] };
-    let needed = |shown: &[usize]| shown.iter().map(|index| least(*index)).sum::<usize>() + GAP * shown.len().saturating_sub(1);
-    while needed(&shown) > width {
+    let cut = |index: usize, least: usize| if columns[index].is_cut { widths[index].min(least) } else { widths[index] };
+    let gaps = |shown: &[usize]| GAP * shown.len().saturating_sub(1);
+    let wanted = |shown: &[usize]| shown.iter().map(|index| cut(*index, columns[*index].cut_width_min)).sum::<usize>() + gaps(shown);
+    while wanted(&shown) > width {
         let Some(out) = shown.iter().copied().filter(|index| columns[*index].rank > 0).max_by_key(|index| columns[*index].rank) else {
             break;
         };
         shown.retain(|index| *index != out);
     }
-    let mut spare = width.saturating_sub(needed(&shown));
+    let least = |index: usize| cut(index, CUT_WIDTH_MIN);
+    let needed = shown.iter().map(|index| least(*index)).sum::<usize>() + gaps(&shown);
+    let mut spare = width.saturating_sub(needed);
     let fitted = shown.into_iter().map(|index| {
         let more = (widths[index] - least(index)).min(spare);
         spare -= more;
@@ -215,6 +225,11 @@ mod tests {
         assert_eq!(fitted(39), [(0, 8), (1, 12), (3, 15)]);
         assert_eq!(fitted(20), [(0, 8), (3, 10)]);
         assert_eq!(fitted(5), [(0, 8), (3, 8)], "what always stays is wider than the terminal");
+        let wide = [COLUMNS[0], COLUMNS[1], COLUMNS[2], Column::new("place").cut_to(24)];
+        let fitted = |width| fit(&wide, &widths, vec![0, 1, 2, 3], width);
+        assert_eq!(fitted(56), [(0, 8), (1, 12), (2, 6), (3, 24)]);
+        assert_eq!(fitted(55), [(0, 8), (1, 12), (3, 30)]);
+        assert_eq!(fitted(30), [(0, 8), (3, 20)]);
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub(super) fn of_reading(file: &Path, error: std::io::Error) -> Error {
 }
 
 /// Suggests the name in `known` most similar to `name`, if one is similar enough.
-pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     known
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
@@ -123,7 +123,36 @@ fn explain(message: &str) -> (String, Option<String>) {
     if let Some(name) = message.strip_prefix("missing field ") {
         return (format!("the key {name} is missing"), None);
     }
+    for prefix in ["invalid type: ", "invalid value: "] {
+        let Some((found, expected)) = message.strip_prefix(prefix).and_then(|rest| rest.split_once(", expected ")) else { continue };
+        let found = match found {
+            "map" => "a table".to_owned(),
+            "sequence" => "a list".to_owned(),
+            found => found.trim_start_matches("boolean ").replacen("string", "text", 1).replacen("floating point", "number", 1),
+        };
+        return (format!("the value is {found}"), Some(format!("write {}", written(expected))));
+    }
     (message.trim_end_matches('\n').replace('\n', ", "), None)
+}
+
+/// Returns what to write for what the deserializer expects, which may be a type of this program.
+fn written(expected: &str) -> &str {
+    match expected {
+        "a string" | "path string" | "a path" | "a borrowed string" => "text in quotes",
+        "a boolean" => "`true` or `false`",
+        "a sequence" => "a list in brackets, such as `[\"a\", \"b\"]`",
+        "a map" => "a table",
+        expected if expected.starts_with("struct ") => "a table, such as `{ key = \"value\" }`",
+        expected
+            if expected.trim_start_matches("nonzero ").starts_with(['u', 'i'])
+                && expected.ends_with(|last: char| last.is_ascii_digit()) =>
+        {
+            "a whole number"
+        }
+        "usize" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        expected => expected,
+    }
 }
 
 /// Returns the spans of `keys`, up to the last one that the text contains.

@@ -48,6 +48,8 @@ pub use custom_layer::{CustomLayerConfig, LayerSettings};
 pub use effective::{EffectiveOverlay, EffectiveRoute, EffectiveStore, Sharing};
 pub use embeddings::EmbeddingsConfig;
 pub use fault::ConfigFault;
+#[cfg(feature = "cli")]
+pub(crate) use fault::did_you_mean;
 pub use layers::{LayersConfig, PermissionConfig, PermissionEffect};
 pub use load::ConfigBase;
 pub use migrate_store::migrate_store;

@@ -280,7 +280,7 @@ impl Config {
     }
 
     /// Makes the path of a store absolute. `{data}` is the data directory.
-    pub(crate) fn store_path(&self, text: &str) -> PathBuf {
+    pub(super) fn store_path(&self, text: &str) -> PathBuf {
         match text.strip_prefix("{data}") {
             Some(rest) => self.data.join(rest.trim_start_matches('/')),
             None => self.resolve(text),

@@ -112,6 +112,17 @@ impl Config {
         self.registry.locate(url, &|path| self.store_path(path))
     }
 
+    /// Returns the directory of the embedded store at a URL. It is `None` for a server, for memory and beneath the directory of durable data.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed URL.
+    #[cfg(feature = "cli")]
+    pub(crate) fn store_directory(&self, url: &str) -> Result<Option<PathBuf>> {
+        let located = self.locate(url)?;
+        let directory = located.path().and_then(|path| path.parent()).filter(|directory| !directory.starts_with(&self.data));
+        Ok(directory.map(PathBuf::from))
+    }
+
     /// Replaces what opening or reading the tree would create: embedded stores that do not exist by empty ones in memory, and no audit log
     /// and no directory of a route is created.
     #[cfg(feature = "cli")]

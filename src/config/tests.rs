@@ -29,7 +29,14 @@ fn fault_names_line_column_and_intended_key() {
         ("dta = \"x\"", "treehold.toml:1:1: unknown key `dta`; did you mean `data`?"),
         ("\n[routs]", "treehold.toml:2:2: unknown key `routs`; did you mean `routes`?"),
         ("[scope]\nusr = \"ada\"", "treehold.toml:2:1: unknown key `usr`; did you mean `user`?"),
-        ("data = 3", "treehold.toml:1:8: invalid type: integer `3`, expected path string"),
+        ("data = 3", "treehold.toml:1:8: the value is integer `3`; write text in quotes"),
+        ("stores = []", "treehold.toml:1:10: the value is a list; write a table"),
+        ("[threads]\nsave = \"no\"", "treehold.toml:2:8: the value is text \"no\"; write `true` or `false`"),
+        ("[memory]\nsources = \"/a\"", "treehold.toml:2:11: the value is text \"/a\"; write a list in brackets, such as `[\"a\", \"b\"]`"),
+        (
+            "[routes.\"/m\"]\ntype = \"state\"\noverlay = true",
+            "treehold.toml:3:11: the value is `true`; write a table, such as `{ key = \"value\" }`",
+        ),
         ("data = ", "treehold.toml:1:8: string values must be quoted, expected literal string"),
         ("[stores.a]\nurl = \"sqlit:a.db\"", "treehold.toml:2:7: no store engine is named `sqlit`; did you mean `sqlite`?"),
         (
@@ -44,7 +51,7 @@ fn fault_names_line_column_and_intended_key() {
         ),
         (
             "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = 3",
-            "treehold.toml:4:9: invalid type: integer `3`, expected `none`, a kind of index, or a list of them",
+            "treehold.toml:4:9: the value is integer `3`; write `none`, a kind of index, or a list of them",
         ),
         (
             "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"m\"\nindex = [\"none\"]",

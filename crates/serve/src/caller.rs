@@ -416,7 +416,14 @@ pub(super) async fn admit(
             work::as_owner(owner, None, next.run(request)).await
         }
         Ok(None) => {
-            let error = Error::new(ErrorKind::PermissionDenied, "this server requires a token; send it as `Authorization: Bearer TOKEN`");
+            // One text for a token that never was, is revoked or has expired: it reveals nothing about tokens.
+            let message = match request.headers().get(header::AUTHORIZATION) {
+                Some(given) if given.as_bytes().get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"Bearer ")) => {
+                    "the token is wrong, revoked or expired; send a valid one as `Authorization: Bearer TOKEN`"
+                }
+                _ => "this server requires a token; send it as `Authorization: Bearer TOKEN`",
+            };
+            let error = Error::new(ErrorKind::PermissionDenied, message);
             let mut response = problem::with_status(&error, StatusCode::UNAUTHORIZED);
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response

@@ -3,9 +3,11 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use treehold_agent::tools::with_near_paths;
 use treehold_core::error::Error;
 use treehold_core::trace::TraceContext;
 use treehold_core::wire::{KeyRecord, PROBLEM_TYPE, Problem, RequestFault};
+use treehold_tree::backend::Backend;
 
 /// The response headers about an idempotency key.
 const STATE: HeaderName = HeaderName::from_static("idempotency-state");
@@ -46,6 +48,12 @@ impl Failed {
     /// Attaches the state of the request's idempotency key.
     pub(super) fn with_key(mut self, key: KeyRecord) -> Self {
         self.key = Some(key);
+        self
+    }
+
+    /// Adds similar paths of the caller's tree if the error says that one does not exist.
+    pub(super) async fn with_near_paths(mut self, tree: &dyn Backend) -> Self {
+        self.error = with_near_paths(tree, self.error).await;
         self
     }
 

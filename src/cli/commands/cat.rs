@@ -1,5 +1,6 @@
 //! `cat` and `head`: content, byte for byte.
 
+use super::diff::named;
 use crate::backend::{ContentStream, StreamOptions};
 use crate::cli::args::{When, at_least_one};
 use crate::cli::context::Context;
@@ -16,15 +17,17 @@ const STARTS_MAX: usize = 10;
 
 /// Print the content of files
 ///
-/// Writes the stored bytes unchanged. With `--json`, content that is not UTF-8 is encoded as base64.
+/// Writes the stored bytes unchanged. `PATH@MOMENT` names an earlier version of a file. With `--json`, content that is not UTF-8 is
+/// encoded as base64.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold cat /memories/notes.md
   treehold cat /workspace/log.txt --offset 100 --limit 20    # lines 101 to 120
   treehold cat /plan.md --at before                          # as of a checkpoint
-  treehold cat /memories/notes.md --at ~1                    # the version before")]
+  treehold cat /memories/notes.md --at ~1                    # the version before
+  treehold cat /memories/notes.md@v1 /memories/notes.md@v2")]
 pub(crate) struct Cat {
-    /// Files to print
+    /// Files to print, each as `PATH` or `PATH@MOMENT`
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<String>,
     /// Skip the first N lines
@@ -39,10 +42,10 @@ pub(crate) struct Cat {
 
 /// Print the first lines of files
 ///
-/// With several files, a header names each one.
+/// With several files, a header names each one. `PATH@MOMENT` names an earlier version of a file.
 #[derive(Debug, Args)]
 pub(crate) struct Head {
-    /// Files to print
+    /// Files to print, each as `PATH` or `PATH@MOMENT`
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<String>,
     /// Print at most N lines
@@ -56,44 +59,45 @@ impl Cat {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let lines = (self.offset.is_some() || self.limit.is_some())
             .then(|| ReadOptions::lines(self.offset.unwrap_or(0), self.limit.unwrap_or(usize::MAX)));
-        let tree = context.tree_at(&self.when).await?;
-        print_all(context, &*tree, &self.paths, lines, false).await
+        print_all(context, &self.when, &self.paths, lines, false).await
     }
 }
 
 impl Head {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let tree = context.tree_at(&self.when).await?;
-        print_all(context, &*tree, &self.paths, Some(ReadOptions::lines(0, self.lines)), true).await
+        print_all(context, &self.when, &self.paths, Some(ReadOptions::lines(0, self.lines)), true).await
     }
 }
 
 async fn print_all(
     context: &mut Context,
-    tree: &dyn Backend,
+    when: &When,
     paths: &[String],
     lines: Option<ReadOptions>,
     headed: bool,
 ) -> Result<Outcome, Failure> {
+    let tree = context.tree_at(when).await?;
     if !context.out.is_text() {
         let mut files = Vec::with_capacity(paths.len());
-        for path in paths {
-            let path = VfsPathBuf::parse(path)?;
-            let read = tree.read(&path, lines.as_ref().unwrap_or(&ReadOptions::new())).await?;
+        for text in paths {
+            let (path, of) = named(context, &tree, text).await?;
+            let read = of.as_ref().unwrap_or(&tree).read(&path, lines.as_ref().unwrap_or(&ReadOptions::new())).await?;
             files.push(FileContent::new(path, read));
         }
         context.out.json_list(&files)?;
         return Ok(Outcome::Done);
     }
-    for (index, path) in paths.iter().enumerate() {
-        let path = VfsPathBuf::parse(path)?;
+    for (index, text) in paths.iter().enumerate() {
+        let (path, of) = named(context, &tree, text).await?;
+        let moment = if of.is_some() { &text[text.rfind('@').unwrap_or(text.len())..] } else { "" };
+        let tree: &dyn Backend = &**of.as_ref().unwrap_or(&tree);
         if headed && paths.len() > 1 {
             // Print the header only for an existing file.
             tree.stat(&path, &StatOptions::new()).await?;
             if index > 0 {
                 context.out.empty_line()?;
             }
-            context.out.line(format_args!("==> {path} <=="))?;
+            context.out.line(format_args!("==> {path}{moment} <=="))?;
         }
         match &lines {
             Some(options) => {

@@ -247,9 +247,8 @@ fn warnings(config: &crate::config::Config) -> Vec<String> {
         ));
     }
     for (name, store) in &config.stores {
-        let file = store.url.strip_prefix("sqlite:").or_else(|| store.url.strip_prefix("sled:"));
-        let directory = file.map(|file| config.store_path(file)).and_then(|file| file.parent().map(Path::to_owned));
-        if let Some(directory) = directory.filter(|directory| !directory.is_dir() && *directory != config.data) {
+        let Ok(Some(directory)) = config.store_directory(&store.url) else { continue };
+        if !directory.is_dir() && directory != config.data {
             warnings.push(format!(
                 "the directory of the store `{name}`, {}, does not exist; the first command creates it",
                 directory.display()

@@ -5,7 +5,7 @@ use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Style};
 use crate::file::is_binary;
-use crate::{Backend, BackendExt, Error, VfsPath, VfsPathBuf};
+use crate::{Backend, BackendExt, Error, ErrorKind, VfsPath, VfsPathBuf};
 use clap::Args;
 use serde::Serialize;
 use similar::TextDiff;
@@ -46,14 +46,11 @@ struct Difference<'a> {
 impl Diff {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let tree = context.tree().await?;
-        let (a, of_a) = named(context, &*tree, &self.a).await?;
+        let (a, of_a) = named(context, &tree, &self.a).await?;
         let (b, of_b) = match &self.b {
-            Some(b) => named(context, &*tree, b).await?,
+            Some(b) => named(context, &tree, b).await?,
             None if of_a.is_some() || self.when.at.is_some() => (a.clone(), None),
-            None => {
-                let message = "no second file is given; name one, or a version of this one: `PATH@~1`, or `--at ~1`";
-                return Err(Error::invalid_argument(message).into());
-            }
+            None => return Err(no_second(context, &a)?.into()),
         };
         let then = match of_a {
             Some(of_a) => of_a,
@@ -77,13 +74,41 @@ impl Diff {
     }
 }
 
+/// Returns the error for one file without a version of it to compare with. It suggests only what the path's mount can do.
+fn no_second(context: &mut Context, path: &VfsPath) -> Result<Error, Error> {
+    let config = context.config()?;
+    let mount = config.route_of(path)?.map(|(_, route)| route);
+    let is_overlay = mount.as_ref().is_some_and(|mount| config.overlays().any(|(route, _)| route == mount.as_str()));
+    let has_past =
+        !mount.is_some_and(|mount| context.workspace().is_ok_and(|workspace| workspace.mounts_without_past().any(|one| *one == *mount)));
+    let what = match (is_overlay, has_past) {
+        (true, _) => format!("name one, or write `treehold overlay diff {path} --patch` for its changes in the overlay"),
+        (false, true) => format!("name one, or a version of this one: `{path}@~1`, or `--at ~1`"),
+        (false, false) => "name one; no versions of this one are kept".to_owned(),
+    };
+    Ok(Error::invalid_argument(format!("no second file is given; {what}")))
+}
+
 /// Parses `PATH` or `PATH@MOMENT`. Returns the path, and the tree of that moment if one is named. A path that exists as written names no
 /// moment.
-async fn named(context: &mut Context, tree: &dyn Backend, text: &str) -> Result<(VfsPathBuf, Option<Arc<dyn Backend>>), Error> {
-    Ok(match split(tree, text).await? {
-        (path, Some(moment)) => (path, Some(context.tree_as_of(moment).await?)),
-        (path, None) => (path, None),
-    })
+///
+/// # Errors
+/// [`NotFound`](ErrorKind::NotFound) for the whole text if the part after the last `@` names no moment and the part before it no file.
+pub(crate) async fn named(
+    context: &mut Context,
+    tree: &Arc<dyn Backend>,
+    text: &str,
+) -> Result<(VfsPathBuf, Option<Arc<dyn Backend>>), Error> {
+    let (path, moment) = match split(&**tree, text).await? {
+        (path, Some(moment)) => (path, moment),
+        (path, None) => return Ok((path, None)),
+    };
+    match context.tree_as_of(moment).await {
+        Err(error) if error.kind() == ErrorKind::NotFound && !tree.exists(path.as_str()).await? => {
+            Err(VfsPathBuf::parse(text).map_or(error, |whole| Error::not_found(&whole)))
+        }
+        then => Ok((path, Some(then?))),
+    }
 }
 
 /// Splits `PATH` or `PATH@MOMENT`. A path that exists as written names no moment.

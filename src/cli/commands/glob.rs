@@ -4,7 +4,8 @@ use crate::cli::args::{When, at_least_one};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome, error_of, tell};
 use crate::cli::output::Format;
-use crate::ops::{Failure as Unread, GlobOptions, GlobResult, OnFailure};
+use crate::ops::{Failure as Unread, GlobOptions, GlobResult, OnFailure, StatOptions};
+use crate::tools::with_near_paths;
 use crate::{Backend, Error, ErrorKind, VfsPath};
 use clap::Args;
 
@@ -53,7 +54,26 @@ impl Glob {
             .with_on_failure(OnFailure::Partial);
         let tree = context.tree_at(&self.when).await?;
         let result = found(&*tree, &path, options, self.limit).await?;
-        print_found(context, &result)
+        let outcome = print_found(context, &result)?;
+        if let Some(missing) = self.missing(&*tree, &path).await.filter(|_| outcome == Outcome::Nothing) {
+            context.out.notice(missing);
+        }
+        Ok(outcome)
+    }
+}
+
+impl Glob {
+    /// Says that the first directory of the pattern does not exist, if it has one that is no pattern itself.
+    async fn missing(&self, tree: &dyn Backend, path: &VfsPath) -> Option<String> {
+        let (first, _) = self.pattern.trim_start_matches('/').split_once('/')?;
+        if first.contains(['*', '?', '[', '{', '\\', '!']) {
+            return None;
+        }
+        let directory = path.child(first).ok()?;
+        match tree.stat(&directory, &StatOptions::new()).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Some(with_near_paths(tree, error).await.message().to_owned()),
+            _ => None,
+        }
     }
 }
 

@@ -23,7 +23,8 @@ use serde::Serialize;
   treehold grep budget / --at before
 
 Differences from ripgrep:
-  PATTERN is literal; `-e` takes no value and makes PATTERN a regular expression
+  PATTERN is literal; `-e` takes no value and makes PATTERN a regular expression,
+    and so does `-E`, unless an encoding follows
   output has full paths in path order, always with line numbers; `-n` and `-r` do nothing
   only `.gitignore` and `.ignore` within the tree apply, not `.rgignore` or git's own settings
   a `-g` that starts with `!` overrides the others in any order
@@ -164,6 +165,9 @@ impl Grep {
         if whole.truncated.is_some() {
             context.out.notice("there are more matches; raise `--limit`");
         }
+        if matches == 0 && self.is_like_regex() {
+            context.out.notice("PATTERN was taken literally; `-e` makes it a regular expression, `-F` says that it is literal");
+        }
         if whole.files_binary > 0 && matches == 0 {
             let files = counted(whole.files_binary, "binary file was", "binary files were");
             context.out.notice(format_args!("{files} not searched; `--binary` searches binary files too"));
@@ -172,6 +176,13 @@ impl Grep {
             Some(kind) => Outcome::Failed(kind),
             None => Outcome::found(matches > 0),
         })
+    }
+
+    /// Returns whether the pattern looks like a regular expression but was not said to be one, nor to be literal.
+    fn is_like_regex(&self) -> bool {
+        !self.regex
+            && !self.fixed_strings
+            && (self.pattern.contains(['|', '[', ']', '(', ')', '^', '$', '\\']) || self.pattern.contains(".*"))
     }
 
     fn options(&self) -> GrepOptions {

@@ -4,7 +4,7 @@ use crate::backend::{Backend, BackendExt, ContentStream, StreamOptions};
 use crate::cli::commands::glob::{add_failures, check_found};
 use crate::cli::commands::write::attempt;
 use crate::cli::context::Context;
-use crate::cli::exit::{Failure, Outcome, error_of, tell};
+use crate::cli::exit::{self, Failure, Outcome, error_of, tell};
 use crate::cli::output::{Progress, counted};
 use crate::cli::signal;
 use crate::error::ErrorRecord;
@@ -101,6 +101,9 @@ struct Report {
     /// The first paths that could not be copied.
     failures: Vec<Unread>,
     failures_count: usize,
+    /// The refused paths beneath hidden directories, such as `.git`: the directory, its first path, and how many more there are.
+    #[serde(skip)]
+    hidden: Vec<(VfsPathBuf, VfsPathBuf, usize)>,
 }
 
 impl Report {
@@ -113,15 +116,31 @@ impl Report {
 
     fn fail(&mut self, path: &VfsPath, error: &Error) {
         self.failures_count += 1;
+        if error.kind() == ErrorKind::PermissionDenied
+            && let Some(directory) = hidden_directory(path)
+        {
+            let has_room = self.hidden.len() < LISTED_MAX;
+            match self.hidden.iter_mut().find(|(known, ..)| **known == *directory) {
+                Some((_, _, more)) => *more += 1,
+                None if has_room => self.hidden.push((directory.to_owned(), path.to_owned(), 0)),
+                None => {}
+            }
+        }
         if self.failures.len() < LISTED_MAX {
             self.failures.push(Unread { path: path.to_owned(), error: ErrorRecord::from(error) });
         }
     }
 }
 
+/// Returns the first hidden name on a path, as what is protected by name is refused with all that is beneath it.
+fn hidden_directory(path: &VfsPath) -> Option<&VfsPath> {
+    path.ancestors().chain([path]).find(|above| above.name().starts_with('.'))
+}
+
 impl Import {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let base = VfsPathBuf::parse(&self.path)?;
+        self.check_directory()?;
         let source = context.config()?.read_directory(&self.directory)?;
         let target = context.tree().await?;
         let from = Side::host(source).with_ignored(!self.skip_ignored);
@@ -134,13 +153,33 @@ impl Import {
     }
 }
 
+impl Import {
+    /// Checks that the source is a directory of the host, and says what copies a file.
+    fn check_directory(&self) -> Result<(), Error> {
+        let shown = self.directory.display();
+        match std::fs::metadata(&self.directory) {
+            Ok(found) if found.is_file() => {
+                let message = format!("`{shown}` is a file; `treehold write {} < {shown}` copies it into the tree", self.path);
+                Err(Error::new(ErrorKind::NotADirectory, message))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(Error::new(ErrorKind::NotFound, format!("`{shown}` does not exist on this machine; name a directory of it")))
+            }
+            // Anything else is found by opening it.
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Export {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let base = VfsPathBuf::parse(&self.path)?;
         let from = Side::tree(context.tree().await?, base);
         // A target that would be created for nothing hides a mistyped source.
         if !from.tree.stat(&from.base, &StatOptions::new()).await?.is_directory() {
-            return Err(Error::not_a_directory(&from.base).into());
+            let (path, file) = (&from.base, self.directory.display());
+            let message = format!("`{path}` is not a directory; `treehold cat {path} > {file}` copies a file to the host");
+            return Err(Error::not_a_directory(path).with_message(message).into());
         }
         let directory: Arc<dyn Backend> = match self.how.dry_run && !self.directory.exists() {
             true => Arc::new(StateBackend::new()),
@@ -410,14 +449,28 @@ impl Copying {
         if !context.out.is_text() {
             context.out.json(&report)?;
         }
+        let mut listed = report.conflicts.len();
         for failure in &report.failures {
-            tell(&error_of(&failure.error).at(&failure.path), &context.global);
+            let mut error = error_of(&failure.error).at(&failure.path);
+            let directory = hidden_directory(&failure.path).filter(|_| error.kind() == ErrorKind::PermissionDenied);
+            if let Some((directory, first, more)) = report.hidden.iter().find(|(known, ..)| Some(&**known) == directory) {
+                if *first != failure.path {
+                    continue;
+                }
+                if *more > 0 {
+                    let message = format!("{}; the same holds for {more} more beneath `{directory}`", exit::message(&error));
+                    error = error.with_message(message);
+                }
+                listed += more;
+            }
+            listed += 1;
+            tell(&error, &context.global);
         }
         for path in &report.conflicts {
             let message = format!("`{path}` has other content; `--force` replaces it");
             tell(&Error::new(ErrorKind::Conflict, message).at(path), &context.global);
         }
-        let unlisted = report.conflicts_count + report.failures_count - report.conflicts.len() - report.failures.len();
+        let unlisted = report.conflicts_count + report.failures_count - listed;
         if unlisted > 0 {
             context.out.notice(format_args!("{unlisted} more are not listed"));
         }

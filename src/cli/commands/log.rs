@@ -1,12 +1,17 @@
 //! `log`: the versions of a file.
 
+use super::thread::kept;
 use crate::cli::args::at_least_one;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
+use crate::cli::ids::ShortIds;
 use crate::cli::output::{Output, Style};
+use crate::cli::table::{Cell, Column, Table};
+use crate::cli::time::{ago, exact};
 use crate::ops::{Author, Revision};
 use crate::{Error, VfsPathBuf};
 use clap::Args;
+use jiff::Timestamp;
 
 /// Print the versions of a file, newest first
 ///
@@ -22,15 +27,32 @@ pub(crate) struct Log {
     /// Path of the file
     path: String,
     /// Print at most N versions
-    #[arg(long, value_name = "N", default_value = "50", value_parser = at_least_one)]
+    #[arg(short = 'n', long, value_name = "N", default_value = "50", value_parser = at_least_one)]
     limit: usize,
 }
+
+const COLUMNS: [Column; 5] = [
+    Column::new("version"),
+    Column::new("changed"),
+    Column::new("by").optional(1),
+    Column::new("bytes").right().optional(2),
+    Column::new("notes").cut(),
+];
 
 impl Log {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let path = VfsPathBuf::parse(&self.path).map_err(Error::from)?;
         let log = context.session().await?.log(&path, self.limit).await?;
-        if context.out.is_text() {
+        if let Some(mut table) = Table::on_terminal(&context.out, &COLUMNS) {
+            let ids = match log.revisions.iter().any(|revision| revision.checkpoint.is_some()) {
+                true => Some(ShortIds::of(&*kept(context)?, &context.scope()?).await?),
+                false => None,
+            };
+            for revision in &log.revisions {
+                table.row(cells(&context.out, ids.as_ref(), revision));
+            }
+            table.flush(&mut context.out)?;
+        } else if context.out.is_text() {
             log.revisions.iter().try_for_each(|revision| print(&mut context.out, revision))?;
         } else {
             context.out.json_list(&log.revisions)?;
@@ -48,22 +70,54 @@ pub(crate) fn author_notes(author: &Author) -> impl Iterator<Item = (&'static st
     notes.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)))
 }
 
+/// Returns the row of a version for a terminal.
+fn cells(out: &Output, ids: Option<&ShortIds>, revision: &Revision) -> [Cell; 5] {
+    let name = match (revision.checkpoint, ids) {
+        (Some(id), Some(ids)) => ids.cell(out, id),
+        _ => Cell::styled(Style::Unique, format_args!("v{}", revision.number)),
+    };
+    let notes = author_notes(&revision.author).map(|(name, value)| format!("{name}={}", value.escape_debug()));
+    let notes: Vec<String> = other(revision).into_iter().chain(lost(revision).map(str::to_owned)).chain(notes).collect();
+    [
+        name,
+        Cell::new(ago(revision.at, Timestamp::now())),
+        Cell::new(revision.operation),
+        Cell::new(size(revision)),
+        Cell::styled(Style::Faint, notes.join(" ")),
+    ]
+}
+
+fn size(revision: &Revision) -> String {
+    if revision.exists() { revision.size_bytes.to_string() } else { "-".to_owned() }
+}
+
+/// Returns where a version came from, or where the file went.
+fn other(revision: &Revision) -> Option<String> {
+    let other = revision.other.as_ref()?;
+    Some(if revision.exists() { format!("<- {other}") } else { format!("-> {other}") })
+}
+
+/// Returns what the history does not have of a version.
+fn lost(revision: &Revision) -> Option<&'static str> {
+    match (revision.is_kept, revision.is_recorded) {
+        (false, _) => Some("(content not kept)"),
+        (true, false) => Some("(not recorded)"),
+        (true, true) => None,
+    }
+}
+
 fn print(out: &mut Output, revision: &Revision) -> Result<(), Failure> {
     let name = revision.checkpoint.map_or_else(|| format!("v{}", revision.number), |checkpoint| checkpoint.to_string());
-    let time = revision.at.strftime("%Y-%m-%dT%H:%M:%SZ");
-    let size = if revision.exists() { revision.size_bytes.to_string() } else { "-".to_owned() };
-    let mut line = format!("{name:<5}  {time}  {:<7}  {size:>9}", revision.operation);
-    if let Some(other) = &revision.other {
-        line.push_str(&if revision.exists() { format!("  <- {other}") } else { format!("  -> {other}") });
+    let mut line = format!("{name:<5}  {}  {:<7}  {:>9}", exact(revision.at), revision.operation, size(revision));
+    if let Some(other) = other(revision) {
+        line.push_str(&format!("  {other}"));
     }
     let version = revision.version.map(|version| version.to_string());
     for (name, value) in version.as_deref().map(|version| ("version", version)).into_iter().chain(author_notes(&revision.author)) {
         line.push_str(&format!("  {}", out.paint(Style::Faint, format_args!("{name}={}", value.escape_debug()))));
     }
-    if !revision.is_kept {
-        line.push_str("  (content not kept)");
-    } else if !revision.is_recorded {
-        line.push_str("  (not recorded)");
+    if let Some(lost) = lost(revision) {
+        line.push_str(&format!("  {lost}"));
     }
     out.line(line)
 }

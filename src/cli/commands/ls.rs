@@ -1,38 +1,43 @@
-//! `ls`: the children of a directory.
+//! `ls`: the children of directories, and files by name.
 
 use crate::cli::args::{When, at_least_one};
 use crate::cli::commands::glob::{add_failures, check_found, tell_unread};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
-use crate::cli::output::{Output, Style};
+use crate::cli::output::{Format, Output, Style};
 use crate::cli::table::{Cell, Column, Table};
 use crate::cli::time::{ago, exact};
-use crate::ops::{Entry, EntryKind, Listing, LsOptions, OnFailure};
-use crate::{Backend, VfsPath};
+use crate::ops::{Entry, EntryKind, Listing, LsOptions, OnFailure, StatOptions};
+use crate::{Backend, ErrorKind, VfsPath, VfsPathBuf};
 use clap::Args;
 use jiff::Timestamp;
 
-/// List a directory
+/// List directories
 ///
-/// Prints names in order, with a `/` after directories. Hidden names are included.
+/// Prints names in order, with a `/` after directories. Hidden names are included. A file is listed by its path, before the directories;
+/// with several paths, a line with its path precedes the names of each directory.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold ls -l /memories
+  treehold ls -ld /memories /plan.md              # the paths themselves
   treehold ls / --at ~1")]
 pub(crate) struct Ls {
-    /// Directory to list
-    #[arg(default_value = "/")]
-    path: String,
+    /// Directories and files to list
+    #[arg(default_value = "/", value_name = "PATH")]
+    paths: Vec<String>,
     /// Also print kind, size in bytes and time
     #[arg(short, long)]
     long: bool,
+    /// List directories themselves, not their content
+    #[arg(short, long)]
+    directory: bool,
     /// Accepted for compatibility; hidden names are always included
     #[arg(short = 'a', short_alias = 'A', long = "all", hide = true)]
     _all: bool,
     /// Accepted for compatibility; names are always printed one a line
     #[arg(short = '1', hide = true)]
     _lines: bool,
-    /// Print at most N entries
+    /// Print at most N entries of each directory
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     #[command(flatten)]
@@ -41,31 +46,66 @@ pub(crate) struct Ls {
 
 impl Ls {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
-        let path = VfsPath::parse(&self.path)?;
+        let paths = self.paths.iter().map(VfsPathBuf::parse).collect::<Result<Vec<_>, _>>()?;
         let tree = context.tree_at(&self.when).await?;
-        let listing = list(&*tree, &path, self.limit).await?;
-        let out = &mut context.out;
-        match out.format() {
-            crate::cli::output::Format::Json => out.json(&listing)?,
-            crate::cli::output::Format::JsonLines => out.json_list(&listing.entries)?,
-            crate::cli::output::Format::Text => {
-                if self.long {
-                    print_long(out, &listing.entries, Named::InDirectory)?;
-                } else {
-                    for entry in &listing.entries {
-                        let name = marked(out, entry, entry.name());
-                        out.line(name)?;
-                    }
+        let (mut named, mut directories) = (Vec::new(), Vec::new());
+        for path in &paths {
+            if self.directory {
+                named.push(tree.stat(path, &StatOptions::new()).await?);
+                continue;
+            }
+            match list(&*tree, path, self.limit).await {
+                Ok(listing) => directories.push((path, listing)),
+                Err(error) if error.kind() == ErrorKind::NotADirectory && error.path() == Some(path) => {
+                    named.push(tree.stat(path, &StatOptions::new()).await?);
                 }
+                Err(error) => return Err(error.into()),
             }
         }
-        if listing.truncated.is_some() {
+        if context.out.is_text() {
+            self.print(&mut context.out, &named, Named::ByPath)?;
+            for (index, (path, listing)) in directories.iter().enumerate() {
+                if paths.len() > 1 {
+                    if index > 0 || !named.is_empty() {
+                        context.out.empty_line()?;
+                    }
+                    context.out.line(format_args!("{path}:"))?;
+                }
+                self.print(&mut context.out, &listing.entries, Named::InDirectory)?;
+            }
+        }
+        let mut whole = Listing::default();
+        whole.entries = named;
+        for (_, listing) in directories {
+            whole.entries.extend(listing.entries);
+            add_failures(&mut whole.failures, listing.failures);
+            whole.truncated = whole.truncated.or(listing.truncated);
+        }
+        let out = &mut context.out;
+        match out.format() {
+            Format::Json => out.json(&whole)?,
+            Format::JsonLines => out.json_list(&whole.entries)?,
+            Format::Text => {}
+        }
+        if whole.truncated.is_some() {
             out.notice("there are more entries; raise `--limit`");
         }
-        Ok(match tell_unread(context, &listing.failures, listing.failures.len()) {
+        Ok(match tell_unread(context, &whole.failures, whole.failures.len()) {
             Some(kind) => Outcome::Failed(kind),
             None => Outcome::Done,
         })
+    }
+
+    fn print(&self, out: &mut Output, entries: &[Entry], named: Named) -> Result<(), Failure> {
+        if self.long {
+            return if entries.is_empty() && named == Named::ByPath { Ok(()) } else { print_long(out, entries, named) };
+        }
+        for entry in entries {
+            let name = if named == Named::InDirectory { entry.name() } else { entry.path.as_str() };
+            let name = marked(out, entry, name);
+            out.line(name)?;
+        }
+        Ok(())
     }
 }
 

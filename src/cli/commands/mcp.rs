@@ -2,6 +2,7 @@
 
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
+use crate::cli::output::stdin_is_terminal;
 use crate::cli::signal;
 use crate::config::{Config, RouteType};
 use crate::mcp::{McpOptions, McpServer, McpTools};
@@ -53,6 +54,9 @@ impl Mcp {
         let options = self.offered.options(&context.config()?)?;
         let server = McpServer::new(context.workspace()?.clone(), options);
         server.check().await?;
+        if stdin_is_terminal() {
+            context.out.notice("waiting for a client to speak MCP on standard input; an agent host starts this command itself");
+        }
         server.serve_stdio(signal::stop()).await?;
         Ok(Outcome::Done)
     }

@@ -6,6 +6,7 @@ use crate::cli::exit::{Failure, Outcome};
 use crate::ops::{Change, Entry, EntryKind, OpKind, StatOptions, Version};
 use crate::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
 use clap::Args;
+use std::path::Path;
 
 /// Move a file or directory
 ///
@@ -48,8 +49,8 @@ struct FromTo {
 
 impl FromTo {
     fn parse(&self) -> Result<(VfsPathBuf, VfsPathBuf), Failure> {
-        let from = VfsPathBuf::parse(&self.from)?;
-        let to = VfsPathBuf::parse(&self.to)?;
+        let paths = VfsPathBuf::parse(&self.from).and_then(|from| Ok((from, VfsPathBuf::parse(&self.to)?)));
+        let (from, to) = paths.map_err(|invalid| self.of_host().unwrap_or_else(|| invalid.into()))?;
         if !self.to.ends_with('/') {
             return Ok((from, to));
         }
@@ -58,6 +59,26 @@ impl FromTo {
         }
         let to = to.child(from.name())?;
         Ok((from, to))
+    }
+
+    /// Returns the error for a path of the host beside one of the tree.
+    fn of_host(&self) -> Option<Error> {
+        let Self { from, to, .. } = self;
+        let message = match (Path::new(from), from.starts_with('/'), to.starts_with('/')) {
+            (host, false, true) if host.is_dir() => {
+                format!("`{from}` is a directory of the host; `treehold import {from} {to}` copies it into the tree")
+            }
+            (host, false, true) if host.exists() => {
+                let name = host.file_name().filter(|_| to.ends_with('/')).unwrap_or_default().display();
+                format!("`{from}` is a file of the host; `treehold write {to}{name} < {from}` copies it into the tree")
+            }
+            (_, true, false) => format!(
+                "`{to}` is no path of the tree; `treehold cat {from} > {to}` copies a file to the host, and `treehold export {from} {to}` a \
+                    directory"
+            ),
+            _ => return None,
+        };
+        Some(Error::invalid_argument(message))
     }
 }
 

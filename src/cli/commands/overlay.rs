@@ -6,7 +6,8 @@ use crate::cli::context::Context;
 use crate::cli::exit::{self, Failure, Outcome};
 use crate::cli::output::{Style, counted};
 use crate::file::is_binary;
-use crate::ops::EntryKind;
+use crate::ops::{EntryKind, StatOptions};
+use crate::tools::with_near_paths;
 use crate::{BackendExt, Error, ErrorKind, OverlayBackend, VfsPath, VfsPathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -206,6 +207,18 @@ impl Diff {
         }
         if !context.out.is_text() {
             context.out.json_list(&all)?;
+        }
+        if is_empty {
+            // A path without changes may be one that never was.
+            let path = VfsPathBuf::parse(&self.path)?;
+            let tree = context.tree().await?;
+            match tree.stat(&path, &StatOptions::new()).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let error = with_near_paths(&*tree, error).await;
+                    context.out.notice(error.message());
+                }
+                _ => {}
+            }
         }
         Ok(Outcome::found(!is_empty))
     }

@@ -33,6 +33,9 @@ impl Patch {
         };
         let patch = String::from_utf8(patch)
             .map_err(|error| Error::new(ErrorKind::InvalidArgument, "the patch is not UTF-8 text").with_source(error))?;
+        if let Some(error) = of_unified(&patch) {
+            return Err(error.into());
+        }
         let output = context
             .lasting(async |context| {
                 let output = context.session().await?.call(ApplyPatch::new(patch.clone()).into()).await;
@@ -48,4 +51,14 @@ impl Patch {
         }
         Ok(Outcome::Done)
     }
+}
+
+/// Returns the error for a unified diff, as `git diff` and `diff -u` print it.
+fn of_unified(patch: &str) -> Option<Error> {
+    let starts = |line: &&str| ["diff --git ", "--- ", "Index: "].iter().any(|start| line.starts_with(start));
+    let is_unified = patch.lines().find(|line| !line.trim().is_empty()).as_ref().is_some_and(starts)
+        && patch.lines().any(|line| line.starts_with("+++ ") || line.starts_with("@@ -") || line.starts_with("GIT binary patch"));
+    let message = "this is a unified diff, and the command takes the `apply_patch` format; apply it with patch(1) or `git apply` to a \
+        directory that `treehold export` wrote, bring that back with `treehold import --force`, or change one file with `treehold edit`";
+    is_unified.then(|| Error::invalid_argument(message))
 }

@@ -4,6 +4,7 @@ use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::Output;
 use crate::cli::time::exact;
+use crate::clock::{parse_age, parse_time};
 use crate::serve::{Access, ActsFor, Rights, TokenBook, TokenRecord};
 use crate::{Error, VfsPathBuf};
 use clap::{Args, Subcommand};
@@ -17,7 +18,7 @@ use treehold_core::scope::check_peer_name;
 /// sessions with --acts-for. Its secret is shown only once.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
-  treehold token create --user ada --access write --label laptop
+  treehold token create --user ada --access write --label laptop --expires 30d
   treehold token create --user bob --path /memories --for-thread monday
   treehold token create --user ada --connect-as laptop
   treehold token ls
@@ -63,9 +64,19 @@ struct Create {
     /// Describe the token's purpose
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// Expire the token at TIME, such as 2027-01-31T00:00:00Z
-    #[arg(long, value_name = "TIME")]
+    /// Expire the token at TIME: an age from now such as 12h or 30d, a date, or 2027-01-31T00:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = expiry)]
     expires: Option<Timestamp>,
+}
+
+/// Parses when a token ends: an age from now, or a time.
+fn expiry(text: &str) -> Result<Timestamp, String> {
+    match parse_age(text) {
+        Ok(age) => Timestamp::now().checked_add(age).map_err(|_| "it is after the latest possible time; name an earlier one".to_owned()),
+        Err(_) => parse_time(text, Timestamp::UNIX_EPOCH).map_err(|_| {
+            "write how long it holds as `12h` or `30d`, a date as `2027-01-31`, or a time as `2027-01-31T00:00:00Z`".to_owned()
+        }),
+    }
 }
 
 pub(super) fn access(text: &str) -> Result<Access, String> {
@@ -137,4 +148,23 @@ fn print(out: &mut Output, record: &TokenRecord) -> Result<(), Failure> {
     let access = if rights.connect_as.is_some() { "-" } else { rights.access.name() };
     let line = format!("{id}  {access:<5}  {owner}  {may}  ends {ends}  used {used}  {label}");
     out.line(line.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+
+    #[test]
+    fn expiry_is_an_age_from_now_or_a_time() {
+        for (text, hours) in [("12h", 12), ("30d", 30 * 24), ("2w", 14 * 24)] {
+            let left = expiry(text).expect("an age").duration_since(Timestamp::now());
+            assert!(left <= SignedDuration::from_hours(hours) && left > SignedDuration::from_hours(hours - 1), "{text}");
+        }
+        let time = "2027-01-31T00:00:00Z".parse::<Timestamp>().ok();
+        assert_eq!((expiry("2027-01-31").ok(), expiry("2027-01-31T01:00:00+01:00").ok()), (time, time));
+        for text in ["soon", "", "99999999999w", "30"] {
+            assert!(expiry(text).is_err(), "{text}");
+        }
+    }
 }

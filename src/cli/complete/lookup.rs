@@ -21,6 +21,9 @@ const CANDIDATES_MAX: usize = 500;
 /// The most checkpoints that are offered.
 const CHECKPOINTS_MAX: usize = 100;
 
+/// The most versions of a file that are offered.
+const VERSIONS_MAX: usize = 20;
+
 /// The letters of a checkpoint's id that are offered. They are as good as unique.
 const LETTERS: usize = 8;
 
@@ -31,6 +34,8 @@ pub(crate) struct Place {
     pub(crate) directory: Option<VfsPathBuf>,
     /// The moment that the command reads the tree at.
     pub(crate) when: When,
+    /// The first path on the line, whose versions are offered as moments.
+    pub(crate) path: Option<String>,
 }
 
 /// Returns the candidates for a value of which the part `current` is written.
@@ -48,15 +53,17 @@ pub(crate) async fn look_up(
         Subject::Directory => paths(context, place, current, true).await?,
         Subject::Versioned => match current.rsplit_once('@').filter(|(path, moment)| !path.is_empty() && !moment.contains('/')) {
             Some((path, moment)) => {
-                let moments = checkpoints(context, moment).await?;
+                let moments = moments(context, place, Some(path), moment).await?;
                 moments.into_iter().map(|moment| moment.add_prefix(format!("{path}@"))).collect()
             }
             None => paths(context, place, current, false).await?,
         },
         Subject::CheckpointOrPath if current.starts_with('/') => paths(context, place, current, false).await?,
-        Subject::CheckpointOrPath | Subject::Checkpoint | Subject::Moment => checkpoints(context, current).await?,
+        Subject::CheckpointOrPath | Subject::Checkpoint => checkpoints(context, current).await?,
+        Subject::Moment => moments(context, place, place.path.as_deref(), current).await?,
         Subject::Thread => threads(context, current).await?,
         Subject::Session => sessions(context).await?,
+        Subject::Token => tokens(context).await?,
         Subject::Store => {
             let config = context.config()?;
             let url = |url: &str| context.registry.shown_url(url);
@@ -155,6 +162,43 @@ async fn checkpoints(context: &mut Context, current: &str) -> Result<Vec<Complet
         found.push(candidate(&id[..letters.min(id.len())], Some(described(checkpoint, now))));
     }
     Ok(found)
+}
+
+/// Lists moments of a path: the versions of a file that are kept, and the newest checkpoints of the thread.
+async fn moments(context: &mut Context, place: &Place, path: Option<&str>, current: &str) -> Result<Vec<CompletionCandidate>, Error> {
+    let mut found = Vec::new();
+    let path = path.and_then(|path| match &place.directory {
+        Some(from) => crate::cli::shell_path::resolved(from, path).ok(),
+        None => VfsPathBuf::parse(path).ok(),
+    });
+    if let Some(path) = path {
+        let session = context.session().await?;
+        // The checkpoints of a state are listed anyway.
+        let log = if session.is_state(&path) { None } else { session.log(&path, VERSIONS_MAX).await.ok() };
+        let now = Timestamp::now();
+        for (back, revision) in log.into_iter().flat_map(|log| log.revisions).enumerate() {
+            let help = format!("{} {}", revision.operation, ago(revision.at, now));
+            if back > 0 {
+                found.push(candidate(&format!("~{back}"), Some(help.clone())));
+            }
+            found.push(candidate(&format!("v{}", revision.number), Some(help)));
+        }
+    }
+    found.extend(checkpoints(context, current).await?);
+    Ok(found)
+}
+
+/// Lists the tokens of the server, by id.
+#[cfg(feature = "serve")]
+async fn tokens(context: &mut Context) -> Result<Vec<CompletionCandidate>, Error> {
+    let store = context.stores()?.get(&context.config()?.threads.store)?;
+    let records = crate::serve::TokenBook::new(store).list().await?;
+    Ok(records.iter().map(|record| candidate(&record.id, record.label.clone())).collect())
+}
+
+#[cfg(not(feature = "serve"))]
+async fn tokens(_: &mut Context) -> Result<Vec<CompletionCandidate>, Error> {
+    Ok(Vec::new())
 }
 
 fn described(checkpoint: &Checkpoint, now: Timestamp) -> String {

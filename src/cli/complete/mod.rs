@@ -43,11 +43,11 @@ pub(crate) fn answer(shell: Shell, arguments: impl IntoIterator<Item = OsString>
     std::panic::set_hook(Box::new(|_| {}));
     let asked = Asked::read(shell, arguments);
     let wait = std::env::var("TREEHOLD_COMPLETE_WAIT").ok().and_then(|text| duration(&text).ok()).unwrap_or(WAIT);
-    let (global, when) = typed(&asked.words);
+    let (global, when, path) = typed(&asked.words);
     let look: Look = Arc::new(move |subject, current| {
         let (send, receive) = mpsc::sync_channel(1);
         let (global, registry, current) = (global.clone(), registry.clone(), current.to_owned());
-        let place = Place { directory: None, when: when.clone() };
+        let place = Place { directory: None, when: when.clone(), path: path.clone() };
         // A thread of its own, so that a store or server that hangs does not keep the shell waiting.
         std::thread::spawn(move || {
             let _ = send.send(looked_up(global, registry, &place, subject, &current));
@@ -87,16 +87,26 @@ pub(crate) fn candidates(mut command: clap::Command, mut words: Vec<OsString>) -
     found
 }
 
-/// Returns the global options and the moment that the words before the last one give.
-fn typed(words: &[OsString]) -> (Global, When) {
+/// Returns the global options, the moment and the first path that the words before the last one give.
+fn typed(words: &[OsString]) -> (Global, When, Option<String>) {
     let before = &words[..words.len().saturating_sub(1)];
     let matches = parsed(before).or_else(|| parsed(&["treehold".into()]));
     let global = matches.as_ref().and_then(|matches| Global::from_arg_matches(matches).ok()).unwrap_or_default();
-    (global, When { at: matches.as_ref().and_then(moment) })
+    (global, When { at: matches.as_ref().and_then(moment) }, matches.as_ref().and_then(path))
 }
 
 fn parsed(words: &[OsString]) -> Option<ArgMatches> {
     Cli::command().ignore_errors(true).try_get_matches_from(words).ok()
+}
+
+/// Returns the first path that a command is about.
+pub(crate) fn path(matches: &ArgMatches) -> Option<String> {
+    let mut inner = matches;
+    while let Some((_, of_name)) = inner.subcommand() {
+        inner = of_name;
+    }
+    let first = |name| inner.try_get_many::<String>(name).ok().flatten()?.next().cloned();
+    ["path", "paths", "a"].into_iter().find_map(first)
 }
 
 /// Returns the moment at which a command reads the tree.

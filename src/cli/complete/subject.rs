@@ -25,6 +25,8 @@ pub(crate) enum Subject {
     Thread,
     /// A session of an agent host.
     Session,
+    /// A token of the server.
+    Token,
     /// A store of the configuration.
     Store,
     /// A route of the configuration.
@@ -58,13 +60,14 @@ pub(crate) fn subject(command: &[&str], argument: &Arg) -> Option<Subject> {
         },
         (["cd"], _) => Subject::Directory,
         (["exit"], _) | (["shell"], "COMMANDS") => Subject::Other,
-        (["diff"], "A" | "B") => Subject::Versioned,
+        (["diff"], "A" | "B") | (["cat" | "head"], "PATH") => Subject::Versioned,
         (["mv" | "cp"], "FROM" | "TO") => Subject::Path,
         (["serve"], "PREFIX") => Subject::Path,
         (["man"], "COMMAND") => Subject::Command,
         (["checkpoint", "diff"], "OLD" | "NEW") | (["show"], "WHAT") => Subject::CheckpointOrPath,
         (["thread", "rm"], "ID") | (["thread", "merge"], "SOURCE") => Subject::Thread,
         (["session", ..], "ID") => Subject::Session,
+        (["token", "revoke"], "ID") => Subject::Token,
         (["store", "copy"], "FROM" | "TO") | (["store", ..], "STORE") => Subject::Store,
         (["store", ..], "NAME") if argument.get_id() == "name" => Subject::Store,
         (_, "PATH") => Subject::Path,
@@ -75,7 +78,7 @@ pub(crate) fn subject(command: &[&str], argument: &Arg) -> Option<Subject> {
         (_, "FILE") => Subject::HostFile,
         (_, "DIR") => Subject::HostDirectory,
         // Identifiers of rows, which are not listed.
-        (["state" | "trace" | "token", ..], "ID") => Subject::Other,
+        (["state" | "trace", ..], "ID") => Subject::Other,
         (["state", "copy"], "FROM" | "TO") => Subject::Other,
         (["thread", "fork" | "copy"], "NEW") => Subject::Other,
         (["edit"], "OLD" | "NEW") => Subject::Other,

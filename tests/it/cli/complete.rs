@@ -22,6 +22,7 @@ fn home() -> Home {
     let home = Home::new();
     home.put("src/main.rs", "fn main() {}\n");
     home.ok(&["write", "/plan.md", "old"]);
+    home.ok(&["write", "/memories/notes.md", "an older note\n"]);
     home.ok(&["write", "/memories/notes.md", "a note\n"]);
     home.ok(&["write", "/memories/my notes; x.md", "mine\n"]);
     home.ok(&["checkpoint", "create", "--label", "before"]);
@@ -75,6 +76,10 @@ fn candidates_follow_the_words_on_the_line() {
         (&["checkpoint", "diff", "/me"], &["/memories/"]),
         (&["diff", "/memories/notes.md@be"], &["/memories/notes.md@before"]),
         (&["ls", "--at", "be"], &["before"]),
+        (&["cat", "/memories/notes.md@be"], &["/memories/notes.md@before"]),
+        (&["cat", "/memories/notes.md@v"], &["/memories/notes.md@v2", "/memories/notes.md@v1"]),
+        (&["cat", "/memories/notes.md", "--at", "~"], &["~1"]),
+        (&["st"], &["status", "stat", "state", "store"]),
         (&["store", "stats", "--store", ""], &["default"]),
         (&["--config", config, "store", "copy", ""], &["default", "one", "two"]),
         (&["--config", config, "store", "index", "/t"], &["/two"]),

@@ -245,6 +245,20 @@ fn write_to_a_volatile_store_warns() {
 }
 
 #[test]
+fn directory_of_a_store_that_does_not_exist_is_a_warning() {
+    let home = Home::new();
+    let checked = |url: &str| {
+        home.put("named.toml", format!("[stores.default]\nurl = \"{url}\"\n"));
+        home.json(&["--json", "config", "check", "named.toml"])["warnings"].clone()
+    };
+    let warnings = checked("sqlite:none/deeper/team.db");
+    assert!(warnings[0].as_str().unwrap().contains("none/deeper, does not exist"), "{warnings}");
+    for url in ["sqlite:team.db", "sqlite:{data}/team.db", "postgres://db/x"] {
+        assert_eq!(checked(url), serde_json::json!([]), "{url}");
+    }
+}
+
+#[test]
 fn every_quota_limit_exits_with_the_quota_code() {
     let home = Home::new();
     home.put(

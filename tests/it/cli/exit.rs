@@ -18,7 +18,7 @@ fn each_exit_code_has_one_meaning() {
         (&["cat", "relative"], 2),
         (&["cat", "/../a"], 2),
         (&["cat", "/fixed"], 2),
-        (&["ls", "/a"], 2),
+        (&["tree", "/a"], 2),
         (&["cat", "/missing"], 3),
         (&["write", "--new", "/a", "b"], 4),
         (&["edit", "/a", "absent", "b"], 4),

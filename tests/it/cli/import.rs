@@ -86,6 +86,10 @@ fn what_may_not_be_written_is_refused_and_the_rest_is_copied() {
     assert_eq!(report["files"], json!(1), "{report}");
     let refused: Vec<&str> = report["failures"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
     assert!(refused.contains(&"/out/.envrc") && refused.contains(&"/out/.git/hooks/pre-commit"), "{refused:?}");
+    home.ok(&["write", "/out/.git/config", "[core]\n"]);
+    let said = String::from_utf8(home.run(&["export", "/out", "again"], 5).get_output().stderr.clone()).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 3 && lines.iter().any(|line| line.contains(" more beneath `/out/.git`")), "{said}");
     assert!(!home.work().join("copy/.envrc").exists() && home.work().join("copy/plan.md").exists());
     // The data of the program, and what lies in it, is never written.
     let data = home.data().join("inner");

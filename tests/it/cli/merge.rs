@@ -49,5 +49,24 @@ fn merge_conflict_shows_both_sides_until_resolved() {
     home.run(&["thread", "merge", "try", "--resolve", "/c.md=ours", "--strategy", "ours"], 2);
     home.ok(&["thread", "merge", "try", "--resolve", "/a.md=theirs", "--strategy", "union"]);
     assert_eq!(home.ok(&["cat", "/a.md", "/b.md"]), "theirs\nours\ntheirs\n");
-    home.run(&["thread", "merge", "none"], 3);
+    let error = home.error(&["thread", "merge", "tri"], 3);
+    assert!(error.contains("there is no thread `tri`; did you mean `try`?"), "{error}");
+    assert!(home.error(&["thread", "merge", "none"], 3).contains("`treehold thread ls` lists them"));
+}
+
+#[test]
+fn conflict_says_which_thread_did_what() {
+    let home = Home::new();
+    home.ok(&["write", "/a.md", "one\n"]);
+    home.ok(&["write", "/b.md", "one\n"]);
+    home.ok(&["thread", "fork", "try"]);
+    home.ok(&["rm", "/a.md"]);
+    home.ok(&["--thread", "try", "write", "/a.md", "theirs\n"]);
+    home.ok(&["write", "/b.md", "ours\n"]);
+    home.ok(&["--thread", "try", "rm", "/b.md"]);
+    let ended = home.run(&["thread", "merge", "try"], 4).get_output().clone();
+    let text = String::from_utf8(ended.stdout).unwrap();
+    assert!(text.contains("conflict  /a.md  (`default` removed it, `try` changed it)"), "{text}");
+    assert!(text.contains("conflict  /b.md  (`default` changed it, `try` removed it)"), "{text}");
+    assert!(String::from_utf8(ended.stderr).unwrap().contains("`union` (both texts) or `markers`"));
 }

@@ -46,6 +46,10 @@ fn overlay_changes_reach_the_host_only_by_apply() {
     let changes = "removed  /workspace/src/old.rs\nadded    /workspace/src/run.rs\n";
     assert_eq!(home.ok(&["overlay", "diff"]), format!("changed  /workspace/src/main.rs\n{changes}"));
     assert_eq!(home.ok(&["overlay", "diff", "/workspace/src/run.rs"]), "added    /workspace/src/run.rs\n");
+    let missing = home.run(&["overlay", "diff", "/workspace/src/rum.rs"], 1).get_output().clone();
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("`/workspace/src/rum.rs` does not exist; did you mean"));
+    let error = home.error(&["diff", "/workspace/src/main.rs"], 2);
+    assert!(error.contains("`treehold overlay diff /workspace/src/main.rs --patch`"), "{error}");
     let patch = home.ok(&["overlay", "diff", "--patch", "/workspace/src/main.rs"]);
     assert!(patch.contains("-fn main() {}\n+fn main() { run() }\n") && patch.starts_with("--- /workspace/src/main.rs\n"), "{patch}");
     assert!(

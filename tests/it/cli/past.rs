@@ -18,6 +18,24 @@ fn versions_of_memory_are_listed_read_compared_and_restored() {
     assert_eq!(told, [(3, 6), (2, 4), (1, 4)]);
     assert!(log.as_array().unwrap().iter().all(|one| one["author"]["thread"] == "default" && one["operation"] == "write"), "{log}");
     assert!(home.ok(&["log", "/memories/notes.md", "--limit", "1"]).starts_with("v3 "));
+    for (of, expected) in [("@v1", "one\n"), ("@~1", "two\n"), ("@latest", "three\n"), ("", "three\n")] {
+        assert_eq!(home.ok(&["cat", &format!("/memories/notes.md{of}")]), expected, "{of}");
+    }
+    let headed = home.ok(&["head", "-1", "/memories/notes.md@v1", "/memories/notes.md"]);
+    assert_eq!(headed, "==> /memories/notes.md@v1 <==\none\n\n==> /memories/notes.md <==\nthree\n");
+    // A file of that name comes first, and a name without a file and a moment is one that does not exist.
+    home.ok(&["write", "/memories/notes.md@v1", "its own"]);
+    assert_eq!(home.ok(&["cat", "/memories/notes.md@v1"]), "its own");
+    home.ok(&["rm", "/memories/notes.md@v1"]);
+    assert!(home.error(&["cat", "/memories/me@host.md"], 3).contains("`/memories/me@host.md` does not exist"));
+    for (at, meant) in
+        [("yesterday", "write `1d`"), ("1 hour ago", "write `1h`"), ("HEAD~1", "write `~1`"), ("nowhere", "an age such as `2h`")]
+    {
+        for command in ["cat", "restore"] {
+            let error = home.error(&[command, "/memories/notes.md", "--at", at], 3);
+            assert!(error.contains("names no moment") && error.contains(meant), "{command} {at}: {error}");
+        }
+    }
     for (at, expected) in [("latest", "three\n"), ("~1", "two\n"), ("~2", "one\n"), ("v1", "one\n"), ("0s", "three\n")] {
         assert_eq!(home.ok(&["cat", "/memories/notes.md", "--at", at]), expected, "{at}");
     }
@@ -32,13 +50,18 @@ fn versions_of_memory_are_listed_read_compared_and_restored() {
     assert!(String::from_utf8_lossy(&diff.get_output().stdout).contains("-one\n+two\n"));
     home.run(&["diff", "/memories/notes.md@~1"], 1);
     home.run(&["diff", "/memories/notes.md@latest"], 0);
-    assert!(home.error(&["diff", "/memories/notes.md"], 2).contains("no second file"));
+    assert!(home.error(&["diff", "/memories/notes.md"], 2).contains("a version of this one: `/memories/notes.md@~1`"));
+    home.put("here.txt", "of the host");
+    assert!(home.error(&["diff", "/workspace/here.txt"], 2).contains("no versions of this one are kept"));
 
     home.ok(&["restore", "/memories/notes.md", "--at", "v1"]);
     assert_eq!(home.ok(&["cat", "/memories/notes.md"]), "one\n");
     let log = home.json(&["--json", "log", "/memories/notes.md"]);
     assert_eq!((log[0]["number"].as_u64(), log[0]["author"]["tool"].as_str()), (Some(4), Some("restore")));
     home.ok(&["rm", "/memories/notes.md"]);
+    let error = home.error(&["cat", "/memories/notes.md"], 3);
+    assert!(error.contains("does not exist; its versions are kept: `treehold log /memories/notes.md`"), "{error}");
+    assert!(!home.error(&["cat", "/memories/never.md"], 3).contains("versions"));
     assert_eq!(home.ok(&["cat", "/memories/notes.md", "--at", "~1"]), "one\n");
     home.ok(&["restore", "/memories/notes.md", "--at", "~1"]);
     assert_eq!(home.ok(&["cat", "/memories/notes.md"]), "one\n");
@@ -54,7 +77,13 @@ fn directory_is_restored_to_a_time() {
     home.ok(&["write", "/memories/a/one.md", "changed"]);
     home.ok(&["rm", "/memories/a/two.md"]);
     home.ok(&["write", "/memories/a/new/three.md", "three"]);
-    home.ok(&["restore", "/memories/a", "--at", &then]);
+    let preview = home.run(&["restore", "/memories/a", "--at", &then, "--dry-run"], 0).get_output().clone();
+    let planned = "remove   /memories/a/new/three.md\nrestore  /memories/a/one.md\nrestore  /memories/a/two.md\n";
+    assert_eq!(String::from_utf8(preview.stdout).unwrap(), planned);
+    assert_eq!(String::from_utf8(preview.stderr).unwrap(), "treehold: dry run: 2 restored, 1 removed\n");
+    assert_eq!(home.ok(&["cat", "/memories/a/one.md"]), "changed");
+    let restored = home.run(&["restore", "/memories/a", "--at", &then], 0).get_output().clone();
+    assert_eq!(String::from_utf8(restored.stderr).unwrap(), "treehold: 2 restored, 1 removed\n");
     assert_eq!(home.ok(&["cat", "/memories/a/one.md", "/memories/a/two.md"]), "onetwo");
     home.error(&["cat", "/memories/a/new/three.md"], 3);
     let again = home.run(&["restore", "/memories/a", "--at", &then], 0);

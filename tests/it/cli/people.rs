@@ -65,7 +65,14 @@ fn stable(home: &Home, text: &str) -> String {
 fn lists_fit_the_width_of_the_terminal() {
     let home = history();
     for width in WIDTHS {
-        for args in [&["checkpoint", "ls"][..], &["thread", "ls"], &["timeline"], &["ls", "-l", "/"], &["find", "-l", "/notes"]] {
+        for args in [
+            &["checkpoint", "ls"][..],
+            &["thread", "ls"],
+            &["timeline"],
+            &["ls", "-l", "/"],
+            &["find", "-l", "/notes"],
+            &["log", "/plan.md"],
+        ] {
             let text = plain(&home, width, args);
             let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(longest <= usize::from(width), "{args:?} at {width}: {text}");
@@ -95,6 +102,20 @@ fn marked_start_of_an_id_names_its_checkpoint_and_no_shorter_one_does() {
     assert_eq!(home.json(&["checkpoint", "show", "--json", made.trim()])["id"], latest["id"], "{made}");
     let forked = plain(&home, 80, &["thread", "fork", "wednesday"]);
     home.ok(&["--thread", "wednesday", "checkpoint", "show", forked.trim()]);
+}
+
+#[test]
+fn log_has_short_ids_and_relative_times() {
+    let home = history();
+    home.ok(&["write", "/memories/a.md", "1"]);
+    let whole = home.json(&["log", "/plan.md", "--json"])[0]["checkpoint"].as_str().unwrap().to_owned();
+    let text = plain(&home, 80, &["log", "/plan.md"]);
+    let line = text.lines().nth(1).unwrap();
+    assert!(text.starts_with("version") && !text.contains(&whole), "{text}");
+    assert!(line.contains("now") || line.contains("ago"), "{text}");
+    assert_eq!(home.ok(&["cat", "/plan.md", "--at", &line[..8]]), home.ok(&["cat", "/plan.md", "--at", &whole]));
+    assert!(plain(&home, 80, &["log", "/memories/a.md"]).lines().nth(1).unwrap().starts_with("v1 "));
+    assert!(home.ok(&["log", "/plan.md"]).starts_with(&whole));
 }
 
 #[test]

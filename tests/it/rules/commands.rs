@@ -107,7 +107,11 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
     let each = |paths: &[&str], make: &dyn Fn(&str) -> String| Ok(paths.iter().map(|path| make(path)).collect());
     let lines = |lines: &[&str]| Ok(lines.iter().map(|line| (*line).to_owned()).collect());
     match command {
-        "ls" | "tree" | "cat" | "head" | "stat" => each(&shown, &|path| format!("{command} {path}")),
+        "tree" | "stat" => each(&shown, &|path| format!("{command} {path}")),
+        "ls" => Ok(shown.iter().flat_map(|path| [format!("ls {path}"), format!("ls -ld /open {path}")]).collect()),
+        "cat" | "head" => {
+            Ok(shown.iter().flat_map(|path| ["", "@old", "@latest"].map(|moment| format!("{command} {path}{moment}"))).collect())
+        }
         "find" => each(&shown, &|path| format!("find {path}")),
         "glob" => each(&shown, &|path| format!("glob ** {path}")),
         "grep" => each(&shown, &|path| format!("grep now {path}")),
@@ -128,7 +132,11 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
             .chain(shown.iter().flat_map(|path| [format!("show {path}"), format!("show {path}@old"), format!("--json show {path}@latest")]))
             .collect()),
         "status" => lines(&["status", "--json status"]),
-        "restore" => each(&paths, &|path| format!("restore {path} --at old")),
+        "restore" => Ok(paths
+            .iter()
+            .map(|path| format!("restore {path} --at old"))
+            .chain(shown.iter().map(|path| format!("restore {path} --at old --dry-run")))
+            .collect()),
         "undo" => lines(&["undo", "undo 3", "undo --of-user"]),
         "import" => each(&paths, &|path| format!("import repo {path} --force")),
         "export" => each(&shown, &|path| format!("export {path} exported")),

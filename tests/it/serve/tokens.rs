@@ -21,6 +21,13 @@ fn request_without_token_is_refused() {
         }
         assert_eq!((answer.status, answer.header("www-authenticate").as_deref()), (401, Some("Bearer")), "{path}");
     }
+    // What is wrong with a token is not told, only that it is not a missing one.
+    let wrong = send(&served, "thd_none", "GET", "/v1/ls", b"");
+    assert_eq!((wrong.status, wrong.header("www-authenticate").as_deref()), (401, Some("Bearer")));
+    assert!(wrong.text().contains("the token is wrong, revoked or expired"));
+    for headers in [&[][..], &[("authorization", "Basic YTpi")]] {
+        assert!(served.send("GET", "/v1/ls", headers, b"").text().contains("this server requires a token"), "{headers:?}");
+    }
     for open in ["/livez", "/readyz", "/version", "/openapi.json"] {
         assert_eq!(served.get(open).status, 200, "{open}");
     }
@@ -96,6 +103,10 @@ fn token_is_restricted_to_its_rights() {
     for path in ["/v1/fs/other", "/v1/threads/default/checkpoints/latest/fs/other"] {
         assert_eq!(send(&served, &partial, "GET", path, b"").status, 404, "{path}");
     }
+    // Near paths are those that the caller may see.
+    assert!(send(&served, &admin, "GET", "/v1/fs/othr", b"").text().contains("did you mean `/other`?"));
+    assert!(!send(&served, &partial, "GET", "/v1/fs/othr", b"").text().contains("did you mean"));
+    assert!(send(&served, &partial, "GET", "/v1/fs/memories/b", b"").text().contains("`/memories/b` does not exist"));
     assert_eq!(send(&served, &partial, "PUT", "/v1/fs/else", b"x").code(), "permission_denied");
     let grep = send(&served, &partial, "POST", "/v1/grep", br#"{"pattern": "text"}"#).json();
     assert_eq!(grep["files"].as_array().unwrap().len(), 1, "{grep}");

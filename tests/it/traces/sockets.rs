@@ -137,7 +137,7 @@ fn handshakes_are_refused_as_other_requests_are() {
     for base in BASES {
         for (path, headers, status, detail) in [
             ("/t/watch", vec![], 401, "requires a token"),
-            ("/t/watch", vec![("authorization", "Bearer nonsense")], 401, "requires a token"),
+            ("/t/watch", vec![("authorization", "Bearer nonsense")], 401, "wrong, revoked or expired"),
             ("/t/watch", vec![("authorization", &*bob_key)], 403, "Cannot access other user's trace"),
             ("/t/watch", vec![("authorization", &*tied_key)], 403, "some threads"),
             ("/t/watch", vec![("authorization", &*other_key)], 404, "does not exist"),

@@ -140,8 +140,9 @@ fn check_object(object: &mut Map<String, Value>, schema: &Value, tool: &str, pla
         let Some(property) = properties.and_then(|properties| properties.get(name)) else {
             let known: Vec<&str> = properties.into_iter().flat_map(Map::keys).map(String::as_str).collect();
             let near = suggest::nearest(name, known.iter().copied());
+            let takes = if near.is_empty() { "; it takes" } else { " It takes" };
             return Err(Error::invalid_argument(format!(
-                "{owner} has no argument `{}`{}; it takes {}",
+                "{owner} has no argument `{}`{}{takes} {}",
                 excerpt(name),
                 suggest::did_you_mean(&near),
                 known.join(", ")

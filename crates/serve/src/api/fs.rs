@@ -9,7 +9,7 @@ use super::range::{self, Ranged};
 use crate::etag::{self, Tags};
 use crate::problem::Failed;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
@@ -27,7 +27,17 @@ use treehold_tree::backend::{Backend, ContentStream, StreamOptions};
 pub(super) async fn get(asked: Asked) -> Answer {
     let path = asked.path()?;
     let tree = asked.tree().await?;
-    read(&asked, tree, &path).await
+    match read(&asked, tree.clone(), &path).await {
+        Err(failed) if asked.head.method == Method::GET && !is_of_treehold(&asked.head.headers) => {
+            Err(failed.with_near_paths(&*tree).await)
+        }
+        answer => answer,
+    }
+}
+
+/// Returns whether a tree that mounts this one asks. It suggests paths of its own, and needs no others.
+fn is_of_treehold(headers: &HeaderMap) -> bool {
+    headers.get(header::USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"treehold/"))
 }
 
 /// Responds with the content at a path of a tree.
@@ -37,7 +47,7 @@ pub(super) async fn read(asked: &Asked, tree: Arc<dyn Backend>, path: &VfsPath) 
     let headers = &asked.head.headers;
     let known = Tags::of(headers, &header::IF_NONE_MATCH, true)?;
     let needed = Tags::of(headers, &header::IF_MATCH, false)?;
-    let is_head = asked.head.method == axum::http::Method::HEAD;
+    let is_head = asked.head.method == Method::HEAD;
     if is_head || known.is_some() || needed.is_some() {
         let entry = tree.stat(path, &StatOptions::new().with_refuse_links(options.refuse_links)).await?;
         if entry.is_directory() {

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// nothing is ever unsaved.
 ///
 /// A store or server that cannot be reached, or does not answer within 5 seconds, is reported in its place, and the exit code is that of
-/// the first failure.
+/// the first failure. `st` is short for it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold status

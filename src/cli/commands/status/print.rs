@@ -18,7 +18,7 @@ const COLUMNS: [Column; 5] = [
     Column::new("tier"),
     Column::new("shared by").optional(1),
     Column::new("history").optional(2),
-    Column::new("place").cut(),
+    Column::new("place").cut_to(24),
 ];
 
 /// Prints the thread, the routes, the overlays, and what cannot be reached.

@@ -1,16 +1,20 @@
 //! `thread merge`: brings the changes of another thread into this one.
 
 use crate::checkpoint::{
-    At, ChangeKind, Checkpoint, Checkpointer, MergeConflict, MergeLines, MergeOptions, MergeOutcome, MergeStatus, MergeStrategy,
-    find_checkpoint, with_checkpoint,
+    At, ChangeKind, Checkpoint, Checkpointer, MergeConflict, MergeConflictKind, MergeLines, MergeOptions, MergeOutcome, MergeStatus,
+    MergeStrategy, find_checkpoint, with_checkpoint,
 };
 use crate::cli::context::Context;
 use crate::cli::exit::{self, Failure, Outcome};
 use crate::cli::output::{Output, Style, counted};
+use crate::config::did_you_mean;
 use crate::session::Threads;
 use crate::{CheckpointId, Error, ErrorKind, Scope, Session, VfsPathBuf};
 use clap::{Args, ValueEnum};
 use futures::future::BoxFuture;
+
+/// The most threads whose names are compared with an unknown one.
+const THREADS_MAX: usize = 1_000;
 
 /// Merge the changes of another thread into this one, as a new checkpoint
 ///
@@ -97,6 +101,9 @@ impl Merge {
         let merging =
             Merging { checkpointer: threads, threads: &*context.threads()?, into: &into, base: self.base.as_deref(), source: &source };
         let merge = |found: Checkpoint| -> BoxFuture<'_, _> { Box::pin(merging.of(&self.source, found.id, &options)) };
+        if threads.get(&source, At::Latest).await?.is_none() {
+            return Err(no_thread(context, threads, scope, &self.source).await.into());
+        }
         let merged = with_checkpoint(threads, &source, &self.at, merge);
         // A dry run saves nothing that an interrupt should wait for.
         let outcome = if self.dry_run { merged.await? } else { context.until_saved(merged).await? };
@@ -152,8 +159,8 @@ fn tell(context: &mut Context, outcome: &MergeOutcome, dry_run: bool) -> Result<
         (MergeStatus::Conflict, _) => {
             let conflicts = counted(outcome.undecided as usize, "conflict is", "conflicts are");
             let message = format!(
-                "{conflicts} undecided, nothing was merged; decide with `--resolve PATH=ours` or `theirs`, or all with \
-                    `--strategy`"
+                "{conflicts} undecided, nothing was merged; decide with `--resolve PATH=ours`, `theirs`, `union` (both texts) or `markers` \
+                    (both, marked), or all with `--strategy`"
             );
             context.out.flush()?;
             exit::tell(&Error::new(ErrorKind::Conflict, message), &context.global);
@@ -186,13 +193,44 @@ fn print(out: &mut Output, outcome: &MergeOutcome) -> Result<(), Failure> {
 
 fn print_conflict(out: &mut Output, conflict: &MergeConflict, outcome: &MergeOutcome) -> Result<(), Failure> {
     let word = out.paint(Style::Match, "conflict").to_string();
-    out.line(format_args!("{word}  {}  ({})", conflict.path, conflict.kind))?;
+    out.line(format_args!("{word}  {}  ({})", conflict.path, sides(conflict, outcome)))?;
     for hunk in &conflict.hunks {
         out.line(out.paint(Style::Faint, format_args!("@@ line {} @@", hunk.ours.line)).to_string())?;
         print_side(out, Style::Removed, '-', &outcome.ours.thread, &hunk.ours)?;
         print_side(out, Style::Added, '+', &outcome.theirs.thread, &hunk.theirs)?;
     }
     Ok(())
+}
+
+/// Says what makes a conflict, and which thread did what.
+fn sides(conflict: &MergeConflict, outcome: &MergeOutcome) -> String {
+    let (ours, theirs) = (&outcome.ours.thread, &outcome.theirs.thread);
+    let (first, second) = match (conflict.kind, &conflict.ours, &conflict.theirs) {
+        (MergeConflictKind::ChangedAndRemoved, None, _) => (format!("`{ours}` removed it"), format!("`{theirs}` changed it")),
+        (MergeConflictKind::ChangedAndRemoved, _, None) => (format!("`{ours}` changed it"), format!("`{theirs}` removed it")),
+        (MergeConflictKind::DirectoryRemoved, None, _) => (format!("`{ours}` removed its directory"), format!("`{theirs}` added it")),
+        (MergeConflictKind::DirectoryRemoved, _, None) => (format!("`{ours}` added it"), format!("`{theirs}` removed its directory")),
+        (MergeConflictKind::FileAndDirectory, Some(one), Some(other)) => {
+            (format!("a {} in `{ours}`", one.kind), format!("a {} in `{theirs}`", other.kind))
+        }
+        _ => return conflict.kind.to_string(),
+    };
+    format!("{first}, {second}")
+}
+
+/// Returns the error for a thread that is not saved, with the most similar name of those that are.
+async fn no_thread(context: &mut Context, threads: &dyn Checkpointer, scope: &Scope, name: &str) -> Error {
+    let known = match threads.threads(scope, None, THREADS_MAX).await {
+        Ok(page) => page.threads,
+        Err(error) => return error,
+    };
+    let known = match context.session().await {
+        Ok(session) => session.shown_threads(known).await.unwrap_or_default(),
+        Err(error) => return error,
+    };
+    let near = did_you_mean(name, known.iter().map(|info| info.thread.as_str()));
+    let hint = near.unwrap_or_else(|| "`treehold thread ls` lists them".to_owned());
+    Error::new(ErrorKind::NotFound, format!("there is no thread `{name}`; {hint}"))
 }
 
 /// Prints the lines of one side, each after its sign: `-` for the thread's own, `+` for those of the merged thread.
