@@ -1,7 +1,7 @@
 //! Random histories of a tree, compared with plain maps: every version, the tree at every time, and undo.
 
 use super::*;
-use crate::backend::{Backend, RecordedCall, StateBackend};
+use crate::backend::{Backend, BackendExt, RecordedCall, StateBackend};
 use bytes::Bytes;
 use jiff::Timestamp;
 use proptest::prelude::Rng;
