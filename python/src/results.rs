@@ -626,6 +626,16 @@ impl PySearchResult {
     }
 
     #[getter]
+    fn is_near_omitted(&self) -> bool {
+        self.0.is_near_omitted
+    }
+
+    #[getter]
+    fn failures_of_meaning(&self) -> usize {
+        self.0.failures_of_meaning
+    }
+
+    #[getter]
     fn next(&self) -> Option<&str> {
         cursor(&self.0.truncated)
     }

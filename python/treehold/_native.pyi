@@ -826,6 +826,12 @@ class SearchResult:
     def files_searched(self) -> int:
         """How many files were searched."""
     @property
+    def is_near_omitted(self) -> bool:
+        """Whether words spelled nearly alike were not looked for, because there is too much to read."""
+    @property
+    def failures_of_meaning(self) -> int:
+        """How many of the failures are of search by meaning alone: words were looked for there all the same."""
+    @property
     def next(self) -> str | None:
         """The `offset` of the rest as text; `None` if nothing was left out."""
     @property
