@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from typing import Final, cast
+from typing import Final
 from weakref import WeakKeyDictionary
 
-_running_loop = cast("Callable[[], asyncio.AbstractEventLoop | None]", asyncio._get_running_loop)  # pyright: ignore[reportPrivateUsage]
+_running_loop = asyncio._get_running_loop  # pyright: ignore[reportPrivateUsage]
 """Returns the event loop that the thread runs, if any. The public function raises where there is none, which takes longer."""
 
 QUEUES: Final = 64

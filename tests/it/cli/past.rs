@@ -221,7 +221,7 @@ fn command_of_many_changes_is_undone_as_one() {
     home.ok(&["write", "/memories/first.md", "1"]);
     home.ok(&["import", "many", "/memories/many"]);
     assert_eq!(home.json(&["--json", "undo"]).as_array().unwrap().len(), 1);
-    assert_eq!(home.ok(&["find", "/memories", "--type", "f"]), "/memories/first.md\n");
+    assert_eq!(home.ok(&["find", "/memories", "--kind", "file"]), "/memories/first.md\n");
     home.ok(&["write", "/other.md", "o"]);
     home.ok(&["import", "many", "/many"]);
     home.ok(&["undo"]);
