@@ -23,7 +23,7 @@ def test_threads_and_loops_never_share_a_turn() -> None:
 
     def blocking() -> None:
         for _ in range(200):
-            with queue.turn():
+            with queue:
                 enter()
 
     async def awaiting() -> None:
@@ -45,9 +45,9 @@ def test_threads_and_loops_never_share_a_turn() -> None:
 async def test_thread_of_a_loop_does_not_wait_for_a_coroutine_of_it() -> None:
     queue = Queue()
     async with queue.aturn():
-        with pytest.raises(Busy), queue.turn():
+        with pytest.raises(Busy), queue:
             pass
-    with queue.turn():
+    with queue:
         pass
 
 
@@ -85,10 +85,10 @@ def test_waiting_thread_gets_its_turn_when_the_owner_leaves() -> None:
     queue, entered = Queue(), threading.Event()
 
     def wait() -> None:
-        with queue.turn():
+        with queue:
             entered.set()
 
-    with queue.turn():
+    with queue:
         thread = threading.Thread(target=wait)
         thread.start()
         assert not entered.is_set()

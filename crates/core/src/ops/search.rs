@@ -355,7 +355,7 @@ pub struct SearchResult {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub near: Vec<NearWord>,
     /// Whether words that are spelled nearly like those that no file contains were not looked for, because there are too many files, bytes
-    /// or words: [`Spelling::Lenient`] names the bounds.
+    /// or words: over 50,000, 256 MiB or 4 million.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_near_omitted: bool,
     /// Set if there are more files; the cursor is the next offset, empty after the last rank that is returned.
