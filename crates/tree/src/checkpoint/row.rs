@@ -61,22 +61,21 @@ mod tests {
     #[tokio::test]
     async fn damaged_past_is_found_by_its_row() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let tree =
-            StoreBackend::new(store.clone(), Namespace::new(["notes"]).expect("a history of notes")).with_history(HistoryPolicy::new());
+        let tree = StoreBackend::new(store.clone(), Namespace::new(["notes"]).expect("a legal name")).with_history(HistoryPolicy::new());
         for content in ["one", "two", "three"] {
-            tree.write("/a.md", content).await.expect("a history of notes");
+            tree.write("/a.md", content).await.expect("written");
         }
-        let namespace = Namespace::new(HISTORY.into_iter().chain(["notes"])).expect("a history of notes");
-        let page = store.scan(&namespace, ScanOptions::new().with_values(true)).await.expect("a history of notes");
+        let namespace = Namespace::new(HISTORY.into_iter().chain(["notes"])).expect("a legal name");
+        let page = store.scan(&namespace, ScanOptions::new().with_values(true)).await.expect("read");
         let mut kinds = Vec::new();
         for entry in page.entries {
             let ScanEntry::Item(item) = entry else { continue };
-            check_row(&namespace, &item).expect("a history of notes");
+            check_row(&namespace, &item).expect("it is whole");
             let mut damaged = item.clone();
             damaged.value = item.value.slice(1..);
             if let Err(error) = check_row(&namespace, &damaged) {
                 assert_eq!(error.kind(), ErrorKind::Corrupt);
-                kinds.push(item.key.chars().next().expect("a history of notes"));
+                kinds.push(item.key.chars().next().expect("no key is empty"));
             }
         }
         kinds.sort_unstable();
