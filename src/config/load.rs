@@ -175,6 +175,7 @@ impl Config {
     }
 
     /// Returns whether the text names several stores, none of which is `default`. What names no store is then in the built-in one.
+    #[cfg(feature = "cli")]
     pub(crate) fn leaves_default_store_open(&self) -> bool {
         self.stores.len() > 2
             && self.stores.contains_key(DEFAULT_STORE)
