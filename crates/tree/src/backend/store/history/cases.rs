@@ -439,3 +439,30 @@ async fn longer_policy_does_not_bring_back_what_a_shorter_one_let_expire() {
     other.write("/a", "x").await.expect("written");
     assert!(other.at(Moment::Time(ago(3_600))).expect("a history").ls(VfsPath::ROOT, &LsOptions::new()).await.is_ok());
 }
+
+/// Regression: a directory that the batch itself made and removed hid that a file had been there before.
+#[tokio::test]
+async fn file_that_a_batch_replaces_by_a_directory_and_removes_is_recorded() {
+    let remove = |path_of: &str| Change::Delete { path: path(path_of), recursive: true, expect: None };
+    let write = |path_of: &str, mode| Change::Write { path: path(path_of), content: "new".into(), mode };
+    let between = [
+        vec![write("/a/x", WriteMode::Overwrite), remove("/a")],
+        vec![Change::CreateDir { path: path("/a") }, remove("/a")],
+        vec![write("/a/x", WriteMode::Overwrite), Change::Rename { from: path("/a"), to: path("/b"), overwrite: false }],
+        vec![write("/a/x", WriteMode::Overwrite), remove("/a"), write("/a/y/z", WriteMode::Overwrite), remove("/a")],
+    ];
+    for between in between {
+        for ends_with_a_file in [false, true] {
+            let tree = StoreBackend::new(store().0, namespace()).with_history(HistoryPolicy::new());
+            tree.write("/a", "old").await.expect("written");
+            let end = ends_with_a_file.then(|| write("/a", WriteMode::CreateNew));
+            let changes: Vec<Change> = [remove("/a")].into_iter().chain(between.clone()).chain(end).collect();
+            tree.apply(&changes, &ApplyOptions::new()).await.unwrap_or_else(|error| panic!("{changes:?}: {error}"));
+            let log = tree.log(&path("/a")).await.expect("readable");
+            assert_eq!(log.len(), 2, "{changes:?}: {log:?}");
+            assert!(log[0].is_recorded && log[0].exists() == ends_with_a_file, "{changes:?}: {log:?}");
+            let before = tree.at(Moment::Back(1)).expect("a history").read_text("/a").await.expect("kept");
+            assert_eq!(before, "old", "{changes:?}");
+        }
+    }
+}

@@ -564,7 +564,12 @@ impl TreeTransaction for StoreTransaction<'_> {
     fn remove_directory(&mut self, path: &VfsPath) {
         self.writes.extend(self.backend.indexes.deletes_beneath(self.indexes, &directory_key(path)));
         self.writes.push(BatchWrite::DeletePrefix { namespace: self.backend.namespace.clone(), prefix: directory_key(path) });
+        let is_of_batch = self.pending.contains_key(path);
         self.pending.retain(|pending, _| !pending.starts_with(path));
+        if is_of_batch {
+            // The store may have a file there, which the batch removed before it made the directory.
+            self.pending.insert(path.to_owned(), None);
+        }
         self.gone.insert(path.to_owned());
     }
 }
