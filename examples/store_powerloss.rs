@@ -206,7 +206,15 @@ async fn endure(engine: &str, directory: &str, seed: u64, batches: u64) {
     };
     say(format_args!("opened"));
     std::io::stdin().read_line(&mut String::new()).unwrap();
-    let first = first_free(&subject).await.unwrap_or(1);
+    // A read may be what fails. Numbers that go back would look like a torn past.
+    let first = match first_free(&subject).await {
+        Ok(first) => Ok(first),
+        Err(_) => first_free(&subject).await,
+    };
+    let first = match first {
+        Ok(first) => first,
+        Err(error) => return say(format_args!("not read {error:?}")),
+    };
     for number in first..first + batches {
         match subject.commit(number, seed).await {
             Ok(()) => say(format_args!("acknowledged {number}")),
