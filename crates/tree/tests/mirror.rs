@@ -1197,6 +1197,43 @@ async fn nothing_of_an_existing_directory_is_lost() {
     }
 }
 
+/// Whatever has the name that a copy would get: the directory's file is in a copy beside it, or stays where it is.
+#[tokio::test]
+async fn copy_of_a_conflict_replaces_nothing() {
+    let (mine, theirs) = (b"\0mine".as_slice(), b"\0theirs".as_slice());
+    let hash = blake3::hash(mine).to_hex();
+    let names = [format!("/a.conflict-{}.md", &hash.as_str()[..8]), format!("/a.conflict-{hash}.md")];
+    for is_each_taken in [false, true] {
+        for kind in ["same", "other", "directory", "link"] {
+            let (tree, place) = (Arc::new(StateBackend::new()), Place::new());
+            tree.write("/a.md", theirs.to_vec()).await.unwrap();
+            place.write("/a.md", mine);
+            for name in &names[..1 + usize::from(is_each_taken)] {
+                match kind {
+                    "same" => place.write(name, mine),
+                    "other" => place.write(name, "other"),
+                    "directory" => place.write(&format!("{name}/inner"), "inner"),
+                    _ => symlink("a.md", place.at(name)).unwrap(),
+                }
+            }
+            let mirror = open(&tree, &place, existing()).await;
+            let is_refused = is_each_taken && kind != "same";
+            assert_eq!(failures(mirror.first()).contains(&("/a.md", "unavailable")), is_refused, "{kind} {is_each_taken}");
+            mirror.close().await.unwrap();
+            let contents = walk_bytes(&place.directory());
+            assert!(contents.contains(mine), "{kind} {is_each_taken}: {contents:?}");
+            assert_eq!(std::fs::read(place.at("/a.md")).unwrap(), if is_refused { mine } else { theirs }, "{kind} {is_each_taken}");
+            let kept = match kind {
+                "other" => contents.contains(b"other".as_slice()),
+                "directory" => contents.contains(b"inner".as_slice()),
+                "link" => std::fs::symlink_metadata(place.at(&names[0])).unwrap().is_symlink(),
+                _ => true,
+            };
+            assert!(kept, "{kind} {is_each_taken}: {contents:?}");
+        }
+    }
+}
+
 /// The contents of all files beneath a directory.
 fn walk_bytes(directory: &Path) -> BTreeSet<Vec<u8>> {
     let mut contents = BTreeSet::new();

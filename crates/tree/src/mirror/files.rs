@@ -406,15 +406,30 @@ impl Files {
         }
     }
 
-    /// Writes the directory's side of a conflict to a new file beside it, which the next look takes as an addition.
+    /// Writes the directory's side of a conflict to a new file beside it, which the next look takes as an addition. Something else may have
+    /// its name: then the name tells more of the content.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) if something else has each of the names.
     async fn copy_aside(&self, path: &VfsPath, content: &Content) -> Result<()> {
-        let (at, bytes) = (name_aside(path, content.hash)?, content.bytes.clone());
-        let write = move |ground: &Ground| match ground.host.write(&at, &bytes, None) {
-            // An earlier attempt made it: the name tells the content.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists || error.kind() == ErrorKind::Conflict => Ok(()),
-            written => written.map(drop),
+        let names = ASIDE_DIGITS.map(|digits| name_aside(path, content.hash, digits));
+        let bytes = content.bytes.clone();
+        let write = move |ground: &Ground| {
+            for at in names {
+                let at = at?;
+                match ground.host.write(&at, &bytes, None) {
+                    Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::Conflict) => {}
+                    written => return written.map(drop),
+                }
+                // An earlier attempt may have made it.
+                if ground.host.read(&at, bytes.len() as u64).is_ok_and(|(there, _)| there == bytes) {
+                    return Ok(());
+                }
+            }
+            let message = "the names for a copy of the directory's file are taken; remove what is there";
+            Err(Error::new(ErrorKind::Unavailable, message))
         };
-        self.on_host(write).await
+        self.on_host(write).await.map_err(|error| error.at(path))
     }
 
     /// Merges two files that both changed.
@@ -470,14 +485,17 @@ impl Job {
     }
 }
 
+/// How many digits of a content's hash are in the name of its copy: few, and all if other content has that name.
+const ASIDE_DIGITS: [usize; 2] = [8, 64];
+
 /// Returns the name of a copy of some content beside a file: with a part of the hash, before the extension.
-fn name_aside(path: &VfsPath, hash: Hash) -> Result<VfsPathBuf> {
+fn name_aside(path: &VfsPath, hash: Hash, digits: usize) -> Result<VfsPathBuf> {
     let name = path.name();
     let (stem, extension) = match name.rfind('.') {
         Some(dot) if dot > 0 => name.split_at(dot),
         _ => (name, ""),
     };
-    let mark = format!(".conflict-{}", &hash.to_hex().as_str()[..8]);
+    let mark = format!(".conflict-{}", &hash.to_hex().as_str()[..digits]);
     // Hosts limit a name to 255 bytes.
     let room = 255_usize.saturating_sub(mark.len() + extension.len());
     let stem = &stem[..stem.floor_char_boundary(room)];
