@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) const CONFIG_FILE: &str = "treehold.toml";
 
 /// Returns the configuration file that commands use by default, once it is trusted: that of the current directory, or else of the nearest
-/// directory above that has one.
+/// directory above that has one. One that cannot be read does not count above: anybody may put it into a shared directory.
 pub(crate) fn default_config() -> PathBuf {
     let here = PathBuf::from(CONFIG_FILE);
     if here.is_file() {
@@ -35,7 +35,7 @@ pub(crate) fn default_config() -> PathBuf {
     }
     let above = std::env::current_dir().unwrap_or_default();
     let mut files = above.ancestors().skip(1).map(|directory| directory.join(CONFIG_FILE));
-    files.find(|file| file.is_file()).unwrap_or(here)
+    files.find(|file| file.is_file() && std::fs::File::open(file).is_ok()).unwrap_or(here)
 }
 
 /// What a command runs with.
