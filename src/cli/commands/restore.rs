@@ -3,10 +3,9 @@
 use super::glob::found;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
-use crate::ops::{Changed, Entry, Forgotten, GlobOptions, OnFailure, OpKind, ReadOptions, StatOptions};
-use crate::{Backend, Error, ErrorKind, VfsPath, VfsPathBuf};
+use crate::ops::{Change, Changed, GlobOptions, OnFailure, OpKind};
+use crate::{Error, VfsPathBuf};
 use clap::Args;
-use std::collections::BTreeMap;
 
 /// Restore files and directories to an earlier version
 ///
@@ -30,9 +29,6 @@ pub(crate) struct Restore {
     #[arg(long)]
     dry_run: bool,
 }
-
-/// The most bytes of a file that are compared, as many as a restore reads.
-const FILE_BYTES_MAX: u64 = 256 << 20;
 
 impl Restore {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
@@ -67,20 +63,17 @@ fn told(changed: &[Changed]) -> Option<String> {
 
 /// Prints what a restore would do.
 async fn preview(context: &mut Context, paths: &[VfsPathBuf], at: &str) -> Result<Outcome, Failure> {
-    let (now, then) = (context.tree().await?, context.tree_as_of(at).await?);
+    let session = context.session().await?;
     let mut planned = Vec::new();
-    for path in paths {
-        let (past, present) = (files(&*then, path).await?, files(&*now, path).await?);
-        if past.is_none() && present.is_none() {
-            return Err(Error::not_found(path).into());
-        }
-        let (past, present) = (past.unwrap_or_default(), present.unwrap_or_default());
-        let removed = present.keys().filter(|path| !past.contains_key(*path));
-        planned.extend(removed.map(|path| Changed::new(OpKind::Delete, path.clone())));
-        for (path, entry) in past {
-            if present.get(&path).is_none_or(|other| other.size_bytes != entry.size_bytes) || differs(&*then, &*now, &path).await? {
-                planned.push(Changed::new(OpKind::Write, path));
+    for change in session.plan_restore(paths, at).await? {
+        match change {
+            Change::Delete { path, recursive: true, .. } => {
+                let options = GlobOptions::new("**").with_directories(true).with_hidden(true).with_ignored(true);
+                let beneath = found(&*session.backend(), &path, options.with_on_failure(OnFailure::Fail), None).await?;
+                let removed = [path].into_iter().chain(beneath.entries.into_iter().map(|entry| entry.path));
+                planned.extend(removed.map(|path| Changed::new(OpKind::Delete, path)));
             }
+            change => planned.push(Changed::new(change.kind(), change.path().to_owned())),
         }
     }
     if !context.out.is_text() {
@@ -93,27 +86,4 @@ async fn preview(context: &mut Context, paths: &[VfsPathBuf], at: &str) -> Resul
     }
     context.out.notice(told(&planned).map_or_else(|| "nothing differs".to_owned(), |told| format!("dry run: {told}")));
     Ok(Outcome::Done)
-}
-
-/// Returns whether a file has other content in two trees that both have it.
-async fn differs(one: &dyn Backend, other: &dyn Backend, path: &VfsPath) -> Result<bool, Error> {
-    let options = ReadOptions::new().with_bytes_max(FILE_BYTES_MAX);
-    Ok(one.read(path, &options).await?.content != other.read(path, &options).await?.content)
-}
-
-/// Returns the file at a path, or those beneath it; `None` if nothing is there.
-async fn files(tree: &dyn Backend, path: &VfsPath) -> Result<Option<BTreeMap<VfsPathBuf, Entry>>, Error> {
-    let entry = match tree.stat(path, &StatOptions::new()).await {
-        Ok(entry) => entry,
-        // What is not known is not absent.
-        Err(error) if Forgotten::is_source_of(&error) => return Err(error),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if !entry.is_directory() {
-        return Ok(Some(BTreeMap::from([(entry.path.clone(), entry)])));
-    }
-    let options = GlobOptions::new("**").with_hidden(true).with_ignored(true).with_on_failure(OnFailure::Fail);
-    let beneath = found(tree, path, options, None).await?;
-    Ok(Some(beneath.entries.into_iter().filter(|entry| !entry.is_directory()).map(|entry| (entry.path.clone(), entry)).collect()))
 }

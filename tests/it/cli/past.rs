@@ -90,6 +90,30 @@ fn directory_is_restored_to_a_time() {
     assert!(String::from_utf8_lossy(&again.get_output().stderr).contains("nothing differs"));
 }
 
+/// A dry run plans what the restore does: it counts the same files and directories, and is refused as the restore is.
+#[test]
+fn dry_run_of_a_restore_foretells_it() {
+    let home = Home::new();
+    home.ok(&["write", "/memories/first.md", "1"]);
+    home.ok(&["write", "/memories/place", "a file"]);
+    let then = home.json(&["--json", "log", "/memories/place"])[0]["at"].as_str().unwrap().to_owned();
+    for file in ["/memories/big/one.md", "/memories/big/in/two.md"] {
+        home.ok(&["write", file, "new"]);
+    }
+    home.ok(&["rm", "/memories/place"]);
+    home.ok(&["write", "/memories/place/inner.md", "a directory"]);
+    let run = |path: &str, options: &[&str]| home.command(&[&["restore", path, "--at", &then], options].concat()).output().unwrap();
+    let both = |path: &str| (run(path, &["--dry-run"]), run(path, &[]));
+    let (dry, done) = both("/memories/place");
+    assert_eq!((dry.status.code(), &dry.stderr), (done.status.code(), &done.stderr));
+    assert_eq!(home.ok(&["cat", "/memories/place/inner.md"]), "a directory");
+    let (dry, done) = both("/memories/big");
+    let removed = ["", "/in", "/in/two.md", "/one.md"].map(|path| format!("remove   /memories/big{path}\n")).concat();
+    assert_eq!(String::from_utf8(dry.stdout).unwrap(), removed);
+    assert_eq!(String::from_utf8(dry.stderr).unwrap().replace("dry run: ", ""), String::from_utf8(done.stderr).unwrap());
+    home.error(&["ls", "/memories/big"], 3);
+}
+
 /// Regression: `--at` showed the current content of every mount other than the state, and exited with 0.
 #[test]
 fn moment_is_refused_where_no_past_is_kept() {

@@ -20,7 +20,8 @@ use treehold_core::scope::Scope;
 use treehold_tree::backend::{Backend, RecordedCall, StateNode, StoreBackend};
 use treehold_tree::checkpoint::{At, Checkpoint, CheckpointId, Head, ListOptions, PutOptions};
 
-/// The metadata key of a checkpoint for the id of the call that created it, if the call also changed files of other mounts.
+/// The metadata key of a checkpoint for the id of the call that created it. Set if the call may have made other checkpoints, or changes of
+/// other mounts: an undo reverts all of them.
 pub const CALL: &str = "call";
 
 /// The metadata key of a checkpoint for the id of what it undoes.
@@ -197,13 +198,24 @@ impl Session {
     /// neither then nor now, [`TooLarge`](ErrorKind::TooLarge) for over 256 MiB or 20,000 changes, [`Conflict`](ErrorKind::Conflict) if a
     /// file changes meanwhile, and the errors of reading and writing these paths.
     pub async fn restore_files(&self, paths: &[VfsPathBuf], at: &str) -> Result<Vec<Changed>> {
+        let changes = self.plan_restore(paths, at).await?;
+        self.apply_as(&changes, self.author_of(RESTORE, None)).await
+    }
+
+    /// Returns the changes that [`Session::restore_files`] would make now, and makes none. A directory that did not exist then is one
+    /// recursive removal.
+    ///
+    /// Cost: reads all content, then and now.
+    ///
+    /// # Errors
+    /// As [`Session::restore_files`], without those of writing.
+    pub async fn plan_restore(&self, paths: &[VfsPathBuf], at: &str) -> Result<Vec<Change>> {
         let past = self.workspace.tree_as_of(&self.scope, at).await?;
         let mut changes = Restoration { now: &*self.backend, past: &*past, left: RESTORE_BYTES_MAX, changes: Vec::new() };
         for path in paths {
             changes.restore(path).await?;
         }
-        let changes = changes.changes;
-        self.apply_as(&changes, self.author_of(RESTORE, None)).await
+        Ok(changes.changes)
     }
 
     /// Undoes the newest call of the thread, or of the user, that changed something and is not undone yet: a tool call, a command, or a batch
