@@ -150,19 +150,28 @@ class StoreBackend(TheirStoreBackend):
     def __init__(self, *, namespace: NamespaceFactory, store: BaseStore | None = None) -> None:
         super().__init__(namespace=namespace, store=store)
         self._mirrors = Mirrors()
-        self._known: dict[tuple[int, Namespace], tuple[BaseStore, Items | StoredTree]] = {}
+        self._trees: dict[tuple[int, Namespace], tuple[TreeholdStore, StoredTree]] = {}
+        self._last: tuple[BaseStore, Namespace, Items] | None = None
+        """The files of the last call over another store. No more of them, so that no store that is gone is kept."""
 
     def _files(self) -> Items | StoredTree:
         """Returns the files of the namespace of the running call."""
         store, namespace = self._get_store(), self._get_namespace()
-        known = self._known.get((id(store), namespace))
+        if not isinstance(store, TreeholdStore):
+            last = self._last
+            if last is not None and last[0] is store and last[1] == namespace:
+                return last[2]
+            items = Items(store, namespace, self._mirrors)
+            self._last = (store, namespace, items)
+            return items
+        known = self._trees.get((id(store), namespace))
         if known is not None and known[0] is store:
             return known[1]
-        files = StoredTree(store, namespace) if isinstance(store, TreeholdStore) else Items(store, namespace, self._mirrors)
-        if len(self._known) >= 1000:
-            self._known.clear()
-        self._known[id(store), namespace] = (store, files)
-        return files
+        tree = StoredTree(store, namespace)
+        if len(self._trees) >= 1000:
+            self._trees.clear()
+        self._trees[id(store), namespace] = (store, tree)
+        return tree
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         return self._files().read(file_path, offset, limit)
