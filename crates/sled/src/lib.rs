@@ -31,10 +31,12 @@ mod open;
 mod pending;
 mod read;
 mod rows;
+mod waker;
 mod write;
 
 use pending::{Pending, Seen};
 use read::{Got, Reader};
+use waker::Waker;
 use write::SledWriter;
 
 pub use engine::SledEngine;
@@ -128,7 +130,9 @@ pub struct SledStore {
 }
 
 struct Shared {
+    // Dropped in this order: the committer may wait for a failed write until it is woken, and the last handle closes the directory.
     committer: Committer,
+    _waker: Waker,
     reader: Reader,
     pending: Arc<Pending>,
     watches: Arc<Watches>,
@@ -167,7 +171,7 @@ impl SledStore {
         let (watches, pending) = (Arc::<Watches>::default(), Arc::<Pending>::default());
         let writer = SledWriter::new(reader.clone(), opened.barrier, options.clock.clone(), watches.clone(), pending.clone());
         let committer = Committer::start("treehold-sled", writer)?;
-        Ok(Self { shared: Arc::new(Shared { committer, reader, pending, watches, clock: options.clock, name }) })
+        Ok(Self { shared: Arc::new(Shared { committer, _waker: opened.waker, reader, pending, watches, clock: options.clock, name }) })
     }
 
     /// Migrates a directory of the former layout to the present one, 1,000 rows at a time. An interrupted migration resumes on the

@@ -9,6 +9,7 @@ use super::barrier::Barrier;
 use super::error::{failed, guarded};
 use super::open::{MARK, engine, locked, not_there, unreachable_directory};
 use super::rows::{FORMAT, FORMAT_KEY, FORMER, MOVING, Record, expiry_key};
+use super::waker::Waker;
 use std::collections::BTreeMap;
 use std::path::Path;
 use treehold_core::error::Result;
@@ -25,7 +26,9 @@ pub(super) fn migrate(options: &SledOptions, how: &MigrateOptions, tell: TellMig
     if !path.join("db").is_file() {
         return Err(not_there(&path));
     }
-    let rows = guarded(|| locked(&path, &engine(&path, options), options.lock_timeout))?;
+    let config = engine(&path, options);
+    let rows = guarded(|| locked(&path, &config, options.lock_timeout))?;
+    let _waker = Waker::start(rows.clone(), config)?;
     guarded(|| migrate_rows(&path, &rows, how, tell))
 }
 

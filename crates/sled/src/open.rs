@@ -6,6 +6,7 @@ use super::error::{damaged, failed, guarded};
 use super::leftover;
 use super::read::counter;
 use super::rows::{FORMAT, FORMAT_KEY, FORMAT_MARK, is_former};
+use super::waker::Waker;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -27,6 +28,7 @@ pub(super) const MARK: &str = "treehold";
 /// An open store.
 pub(super) struct Opened {
     pub(super) rows: ::sled::Db,
+    pub(super) waker: Waker,
     pub(super) barrier: Barrier,
     /// The version of the newest commit.
     pub(super) version: u64,
@@ -37,13 +39,15 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened> {
     // A later change of the working directory must not lead to other files.
     let path = std::path::absolute(&options.path).map_err(|cause| unreachable_directory(&options.path, cause))?;
     prepare(&path)?;
-    let rows = guarded(|| locked(&path, &engine(&path, options), options.lock_timeout))?;
+    let config = engine(&path, options);
+    let rows = guarded(|| locked(&path, &config, options.lock_timeout))?;
+    let waker = Waker::start(rows.clone(), config)?;
     let mark = path.join(MARK);
     let version = guarded(|| recognise(&path, &rows, mark.exists()))?;
     rows.flush().map_err(failed)?;
     let barrier = Barrier::new(&path).and_then(|barrier| barrier.keep(&mark, FORMAT).map(|()| barrier));
     let barrier = barrier.map_err(|cause| unreachable_directory(&path, cause))?;
-    Ok(Opened { rows, barrier, version })
+    Ok(Opened { rows, waker, barrier, version })
 }
 
 /// Returns the engine's configuration.
