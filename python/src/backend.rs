@@ -734,7 +734,7 @@ pub(crate) fn tree_of(object: &Bound<'_, PyAny>) -> PyResult<Arc<dyn Backend>> {
 /// Replaces a text within a text, as `edit` does within a file. Returns the new text and the number of replacements.
 #[pyfunction]
 #[pyo3(signature = (content, old, new, replace_all = false))]
-pub(crate) fn edit_text(py: Python<'_>, content: String, old: String, new: String, replace_all: bool) -> PyResult<(String, usize)> {
+pub(crate) fn edit_text(py: Python<'_>, content: &str, old: &str, new: &str, replace_all: bool) -> PyResult<(String, usize)> {
     let edit = if replace_all { Edit::all(old, new) } else { Edit::new(old, new) };
     let edited = py.detach(|| {
         let (content, replacements) = treehold::text::edit(content.as_bytes(), &[edit])?;

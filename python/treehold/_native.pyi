@@ -1360,7 +1360,7 @@ class StoreBackend(Backend):
         store: Store,
         namespace: _NamespaceLike,
         *,
-        index: Literal["words", "trigrams"] | None = None,
+        index: Literal["words", "trigram"] | None = None,
         ttl_seconds: _Seconds | None = None,
         file_bytes_max: int | None = None,
         history: bool = False,

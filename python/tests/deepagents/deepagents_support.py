@@ -18,7 +18,7 @@ from treehold.langgraph import TreeholdStore
 
 T = TypeVar("T")
 
-KINDS = ("state", "items", "tree", "filesystem")
+KINDS = ("state", "items", "tree", "indexed", "filesystem")
 """The backends that hold files: the state of a graph, items of a foreign store, a tree of our store, and a directory."""
 
 
@@ -70,6 +70,9 @@ def made(kind: str, directory: Path) -> Iterator[BackendProtocol]:
     elif kind == "tree":
         with treehold.Store.open(f"sqlite:{directory / 'store.db'}") as store:
             yield StoreBackend(namespace=lambda _: ("ada", "files"), store=TreeholdStore(store))
+    elif kind == "indexed":
+        with treehold.Store.open(f"sqlite:{directory / 'store.db'}") as store:
+            yield StoreBackend(namespace=lambda _: ("ada", "files"), store=TreeholdStore(store), index="trigram")
     else:
         root = directory / "root"
         root.mkdir()

@@ -19,6 +19,7 @@ from langgraph.store.sqlite import SqliteStore
 
 import treehold
 from treehold.deepagents import StoreBackend
+from treehold.deepagents._adoption import files_namespace
 from treehold.langgraph import TreeholdStore
 
 
@@ -146,3 +147,15 @@ async def test_native_and_foreign_stores_answer_alike_asynchronously(tmp_path: P
 def test_store_of_the_graph_is_used_if_none_was_given() -> None:
     with pytest.raises(RuntimeError, match="graph"):
         StoreBackend(namespace=lambda _: ("ada",)).ls("/")
+
+
+def test_an_index_is_of_our_stores() -> None:
+    with pytest.raises(ValueError, match="TreeholdStore"):
+        StoreBackend(namespace=lambda _: ("ada",), store=InMemoryStore(), index="trigram")
+    ours = TreeholdStore(treehold.Store.open("memory:"))
+    backend = StoreBackend(namespace=lambda _: ("ada",), store=ours, index="trigram")
+    for n in range(200):
+        backend.write(f"/{n}.md", f"number {n} of many")
+    assert paths(backend.grep("number 77 ").matches) == ["/77.md"]
+    tree = treehold.StoreBackend(ours.store, files_namespace(ours.namespace, ("ada",)), index="trigram")
+    assert tree.grep("number 77 ").files_searched < 100

@@ -4,7 +4,9 @@ import ast
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -95,3 +97,27 @@ def test_code_that_uses_the_package_passes_strict_checks(checker: str, tmp_path:
         command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(sample)]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_named_values_are_those_of_the_module(tmp_path: Path) -> None:
+    """Regression: the stub named an index that does not exist."""
+    tree = treehold.StateBackend()
+    store = treehold.Store.open("memory:")
+    uses: dict[str, Callable[[str], object]] = {
+        "case": lambda value: tree.grep("a", case=cast("Any", value)),
+        "encoding": lambda value: tree.grep("a", encoding=cast("Any", value)),
+        "index": lambda value: treehold.StoreBackend(store, ("a",), index=cast("Any", value)),
+        "output": lambda value: tree.grep("a", output=cast("Any", value)),
+        "sync": lambda value: treehold.FilesystemBackend(str(tmp_path), sync=cast("Any", value)),
+    }
+    found: dict[str, set[str]] = {name: set() for name in uses}
+    for node in ast.walk(ast.parse(STUB.read_text())):
+        if isinstance(node, ast.arg) and node.arg in uses and node.annotation is not None:
+            named = [each.value for each in ast.walk(node.annotation) if isinstance(each, ast.Constant)]
+            found[node.arg].update(value for value in named if isinstance(value, str))
+    for name, use in uses.items():
+        assert len(found[name]) >= 2, name
+        for value in found[name]:
+            use(value)
+        with pytest.raises((treehold.InvalidArgument, ValueError)):
+            use("no such value")

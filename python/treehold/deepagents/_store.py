@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from deepagents.backends import StoreBackend as TheirStoreBackend
 from deepagents.backends.protocol import (
     DeleteResult,
@@ -25,14 +27,16 @@ from treehold.deepagents._overrides import native
 from treehold.deepagents._tree import TreeBackend
 from treehold.langgraph import TreeholdStore
 
+Index: TypeAlias = Literal["trigram", "words"]
+
 
 class StoredTree(TreeBackend):
     """The native tree of one namespace of a `TreeholdStore`."""
 
     _lists_plainly = True
 
-    def __init__(self, store: TreeholdStore, namespace: Namespace) -> None:
-        self._native = treehold.StoreBackend(store.store, files_namespace(store.namespace, namespace))
+    def __init__(self, store: TreeholdStore, namespace: Namespace, index: Index | None) -> None:
+        self._native = treehold.StoreBackend(store.store, files_namespace(store.namespace, namespace), index=index)
         self._adoption = Adoption(store.store, (*store.namespace, *namespace), self._native)
 
     def _tree(self) -> treehold.Backend:
@@ -145,19 +149,30 @@ class StoreBackend(TheirStoreBackend):
 
     Over any other `BaseStore` files are items as deepagents writes them. The store can neither compare and put in one step nor
     list a directory, so edits of a file take turns within the process, and listings and searches read the namespace.
+
+    - `index`: Over a `TreeholdStore`, keeps an index of the files from the first one on: `"trigram"` lets `grep` read only the
+      files that may match, and makes writes a little slower. `ValueError` over another store.
     """
 
-    def __init__(self, *, namespace: NamespaceFactory, store: BaseStore | None = None) -> None:
+    def __init__(self, *, namespace: NamespaceFactory, store: BaseStore | None = None, index: Index | None = None) -> None:
         super().__init__(namespace=namespace, store=store)
+        self._index: Index | None = index
+        if store is not None:
+            self._check_index(store)
         self._mirrors = Mirrors()
         self._trees: dict[tuple[int, Namespace], tuple[TreeholdStore, StoredTree]] = {}
         self._last: tuple[BaseStore, Namespace, Items] | None = None
         """The files of the last call over another store. No more of them, so that no store that is gone is kept."""
 
+    def _check_index(self, store: BaseStore) -> None:
+        if self._index is not None and not isinstance(store, TreeholdStore):
+            raise ValueError("an index needs a TreeholdStore; leave `index` out over other stores")
+
     def _files(self) -> Items | StoredTree:
         """Returns the files of the namespace of the running call."""
         store, namespace = self._get_store(), self._get_namespace()
         if not isinstance(store, TreeholdStore):
+            self._check_index(store)
             last = self._last
             if last is not None and last[0] is store and last[1] == namespace:
                 return last[2]
@@ -167,7 +182,7 @@ class StoreBackend(TheirStoreBackend):
         known = self._trees.get((id(store), namespace))
         if known is not None and known[0] is store:
             return known[1]
-        tree = StoredTree(store, namespace)
+        tree = StoredTree(store, namespace, self._index)
         if len(self._trees) >= 1000:
             self._trees.clear()
         self._trees[id(store), namespace] = (store, tree)

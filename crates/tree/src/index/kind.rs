@@ -68,6 +68,11 @@ impl IndexKind {
         }
     }
 
+    /// Returns the tail length, in files, at which a search settles the tail for the searches that follow.
+    pub(super) const fn searched_tail_files(self) -> usize {
+        self.tail_files() / 4
+    }
+
     /// Returns the tail length, in files, at which writers wait for the tail to be settled, because the background task has
     /// fallen behind.
     pub(super) const fn tail_files_max(self) -> usize {

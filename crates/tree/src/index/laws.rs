@@ -507,6 +507,29 @@ async fn index_tail_of_large_signatures_is_settled_by_its_size() {
     assert!(state.files_in_segments > 0 && state.files_in_tail < 257, "{state:?}");
 }
 
+/// Every search reads the whole tail, so one that meets a long tail has it settled, long before writers do.
+#[tokio::test]
+async fn search_has_a_long_tail_settled() {
+    for kind in IndexKind::ALL {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let tree = tree_on(&store).with_index(kind);
+        for number in 0..=kind.searched_tail_files() {
+            tree.write(format!("/{number}").as_str(), "needle").await.expect("written");
+        }
+        let tail = async || tree.index_state(kind).await.expect("read").expect("an index").files_in_tail;
+        assert_eq!(tail().await, kind.searched_tail_files() as u64 + 1);
+        let found = match kind {
+            IndexKind::Trigram => tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.expect("found").matches(),
+            IndexKind::Words => tree.search(VfsPath::ROOT, &SearchOptions::new("needle")).await.expect("found").hits.len(),
+        };
+        assert!(found > 0);
+        // The task that was started comes first.
+        tokio::task::yield_now().await;
+        drop(tree.indexes.known.of(kind).settling.lock().await);
+        assert!(tail().await <= kind.searched_tail_files() as u64 / 2, "{kind}");
+    }
+}
+
 /// A merge writes the rows of a large segment before the manifest names it, so a process killed in between leaves orphaned rows.
 #[tokio::test]
 async fn merge_removes_rows_of_killed_merge() {

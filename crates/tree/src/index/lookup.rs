@@ -134,9 +134,9 @@ impl TreeIndexes {
         if files > K::KIND.tail_files_max() {
             // Many short-lived processes wrote, none of which lived long enough to settle the tail. This process may be one too,
             // so it does not leave the work to a background task.
-            self.settle_once(K::KIND).await;
-        } else if files > 2 * K::KIND.tail_files() || bytes > 2 * TAIL_BYTES {
-            self.settle_soon(K::KIND);
+            self.settle_once(K::KIND, K::KIND.searched_tail_files()).await;
+        } else if files > K::KIND.searched_tail_files() || bytes > 2 * TAIL_BYTES {
+            self.settle_soon(K::KIND, K::KIND.searched_tail_files());
         }
         Ok(manifest.map(|(manifest, version)| Tail { manifest, version, files }))
     }

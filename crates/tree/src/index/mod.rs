@@ -332,37 +332,37 @@ impl TreeIndexes {
                 let turn = index.settling.lock().await;
                 // The task we waited for may have settled the tail already.
                 if index.noted.load(Ordering::Relaxed) >= kind.tail_files_max() {
-                    self.settle_in_turn(kind, turn).await;
+                    self.settle_in_turn(kind, kind.tail_files(), turn).await;
                 }
             } else if noted >= kind.tail_files() {
-                self.settle_soon(kind);
+                self.settle_soon(kind, kind.tail_files());
             }
         }
     }
 
-    /// Settles a tail in a background task, unless this process is settling it already.
-    fn settle_soon(&self, kind: IndexKind) {
+    /// Settles a tail of `files` files or more in a background task, unless this process is settling it already.
+    fn settle_soon(&self, kind: IndexKind, files: usize) {
         if self.known.of(kind).settling.try_lock().is_err() {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let this = self.clone();
-            runtime.spawn(async move { this.settle_once(kind).await });
+            runtime.spawn(async move { this.settle_once(kind, files).await });
         }
     }
 
-    /// Settles a tail, unless this process is settling it already.
-    async fn settle_once(&self, kind: IndexKind) {
+    /// Settles a tail of `files` files or more, unless this process is settling it already.
+    async fn settle_once(&self, kind: IndexKind, files: usize) {
         if let Ok(turn) = self.known.of(kind).settling.try_lock() {
-            self.settle_in_turn(kind, turn).await;
+            self.settle_in_turn(kind, files, turn).await;
         }
     }
 
-    async fn settle_in_turn(&self, kind: IndexKind, _turn: MutexGuard<'_, ()>) {
+    async fn settle_in_turn(&self, kind: IndexKind, files: usize, _turn: MutexGuard<'_, ()>) {
         self.known.of(kind).noted.store(0, Ordering::Relaxed);
         let settled = match kind {
-            IndexKind::Trigram => self.settle::<Trigrams>(kind.tail_files()).await,
-            IndexKind::Words => self.settle::<Words>(kind.tail_files()).await,
+            IndexKind::Trigram => self.settle::<Trigrams>(files).await,
+            IndexKind::Words => self.settle::<Words>(files).await,
         };
         if let Err(error) = settled {
             tracing::warn!(tree = %self, %kind, %error, "could not settle the tail of the index; a later write will retry");

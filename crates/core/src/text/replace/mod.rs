@@ -28,6 +28,10 @@ pub const EDIT_WORK_BYTES_MAX: u64 = 4 << 30;
 /// The fixed cost of one edit, in addition to the content that it scans, in bytes.
 const EDIT_ALONE_BYTES: usize = 1 << 10;
 
+/// The longest text in bytes, and the longest result, that is edited without looking at its line endings: some microseconds of work.
+const SHORT_BYTES: usize = 64 << 10;
+const SHORT_RESULT_BYTES: usize = 1 << 20;
+
 /// Applies replacements to some content in order. Returns the new content and the number of replaced occurrences.
 ///
 /// `old` matches byte for byte except for line endings: each `\n` or `\r\n` in it matches one whole line ending of either kind.
@@ -119,6 +123,35 @@ fn edit_once(content: &[u8], edit: &Edit, edited_bytes_max: usize) -> Result<(Ve
     if edit.old.is_empty() {
         return Err(Error::invalid_argument("the text to replace is empty; name the text, or write the whole file"));
     }
+    edit_short(content, edit, edited_bytes_max).map_or_else(|| edit_any(content, edit, edited_bytes_max), Ok)
+}
+
+/// Applies an edit to a short text whose line endings are all `\n`: bytes are replaced as they are. Returns `None` for any other text, and
+/// for an edit that is refused.
+fn edit_short(content: &[u8], edit: &Edit, edited_bytes_max: usize) -> Option<(Vec<u8>, usize)> {
+    let (old, new) = (edit.old.as_bytes(), edit.new.as_bytes());
+    let is_short = [content, old, new].iter().all(|text| text.len() <= SHORT_BYTES && memchr(b'\r', text).is_none());
+    if !is_short {
+        return None;
+    }
+    work::advance(content.len());
+    let mut result = Vec::with_capacity(content.len());
+    let (mut end, mut count) = (0, 0);
+    for start in memmem::find_iter(content, old) {
+        count += 1;
+        result.extend_from_slice(&content[end..start]);
+        result.extend_from_slice(new);
+        end = start + old.len();
+        if (count > 1 && !edit.replace_all) || result.len() > SHORT_RESULT_BYTES {
+            return None;
+        }
+    }
+    result.extend_from_slice(&content[end..]);
+    (count > 0 && result.len() <= edited_bytes_max.max(content.len())).then_some((result, count))
+}
+
+/// Applies an edit to any text.
+fn edit_any(content: &[u8], edit: &Edit, edited_bytes_max: usize) -> Result<(Vec<u8>, usize)> {
     let sought = Sought::new(content, edit);
     let count = sought.places().count();
     match count {

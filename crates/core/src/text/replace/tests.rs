@@ -139,6 +139,20 @@ proptest! {
     }
 
     #[test]
+    fn short_text_is_edited_as_any(content in text(0..24), edit in some_edit(), limit in 0..64_usize, keeps_cr in any::<bool>()) {
+        let of = |text: &str| if keeps_cr { text.to_owned() } else { text.replace('\r', "") };
+        let (content, edit) = (of(&content), Edit { old: of(&edit.old), new: of(&edit.new), ..edit });
+        if edit.old.is_empty() {
+            return Ok(());
+        }
+        let any = edit_any(content.as_bytes(), &edit, limit);
+        match edit_short(content.as_bytes(), &edit, limit) {
+            Some(short) => prop_assert_eq!(short, any.expect("it was edited")),
+            None => prop_assert!(keeps_cr || any.is_err()),
+        }
+    }
+
+    #[test]
     fn bytes_outside_match_do_not_change(content in text(0..24), edit in some_edit()) {
         if edit.old.is_empty() {
             return Ok(());
