@@ -72,7 +72,7 @@ impl Seal {
         let crossings = Crossings { mounts: options.cross_mounts, links: true };
         // A kernel without the call and a sandbox that filters it both fail here.
         let by_kernel = options.openat2 && openat2::open_beneath(&handle, ".", PASS, crossings).is_ok();
-        let from_memory = by_kernel && !crossings.mounts && openat2::is_local(&handle);
+        let from_memory = by_kernel && openat2::is_local(&handle);
         let mut hosts = vec![std::path::absolute(host).unwrap_or_else(|_| host.to_owned())];
         hosts.extend(std::fs::canonicalize(host).ok().filter(|real| *real != hosts[0]));
         Ok(Self { handle: Arc::new(handle), device, crossings, by_kernel, from_memory, hosts: hosts.into() })
@@ -111,6 +111,9 @@ impl Seal {
         }
         match openat2::open_in_memory(&self.handle, path, flags, self.crossings) {
             Err(Errno::AGAIN | Errno::XDEV) => None,
+            // A filesystem mounted within the root may be remote.
+            Ok(handle) if self.crossings.mounts && !openat2::is_local(&handle) => None,
+            Err(_) if self.crossings.mounts => None,
             other => Some(other),
         }
     }
@@ -272,4 +275,30 @@ fn names(path: &str) -> Vec<OsString> {
 fn link_names(target: &[u8]) -> Vec<OsString> {
     let names = target.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
     names.map(|name| OsStr::from_bytes(name).to_owned()).collect()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::backend::FilesystemOptions;
+
+    /// A root that may contain mounts answers from memory too, but not for what a mount of another kind of filesystem shows.
+    #[test]
+    fn cached_files_are_opened_without_waiting_except_on_other_mounts() {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("a"), "a").expect("written");
+        let open = |root: &Path, path: &str| {
+            let seal = Seal::open(root, &FilesystemOptions::new().with_cross_mounts(true)).expect("opened");
+            std::fs::metadata(root.join(path)).expect("cached");
+            seal.from_memory.then(|| seal.open_in_memory(path, LOOK).map(|opened| opened.is_ok()))
+        };
+        // Whether anything is answered from memory depends on the kernel and the host's filesystem.
+        if let Some(opened) = open(directory.path(), "a") {
+            assert_eq!(opened, Some(true));
+            assert_eq!(open(directory.path(), "."), Some(Some(true)));
+        }
+        if let Some(opened) = open(Path::new("/"), "proc/self/status") {
+            assert_eq!(opened, None);
+        }
+    }
 }
