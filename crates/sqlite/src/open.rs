@@ -258,6 +258,10 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<bool> {
     if version == MIGRATIONS.len() {
         return Ok(false);
     }
+    if version == 0 {
+        // Takes effect only before the first table. A file of an earlier program keeps its mode until it is compacted.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(failed)?;
+    }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(failed)?;
     let done = check_version(path, schema_version(&transaction)?)?;
     check_layout(path, done)?;
