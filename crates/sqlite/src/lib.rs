@@ -444,7 +444,7 @@ mod tests {
         assert!(rest > 700, "199 rows of four pages were removed, and {rest} more given back");
         assert_eq!(store.shrink(usize::MAX).await.expect("shrunk"), 0);
         assert_eq!(store.get(&namespace(), "0").await.expect("read").expect("it was kept").value.len(), 16 << 10);
-        assert_eq!(store.check().await.expect("checked"), []);
+        assert!(store.check().await.expect("checked").is_empty());
         drop(store);
         assert!(size_of(&path) * 10 < full, "{} of {full} bytes", size_of(&path));
     }
