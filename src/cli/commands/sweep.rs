@@ -91,7 +91,7 @@ fn print(context: &mut Context, report: &RetentionReport, expired: u64, pages: u
     let (contents, rows) = (count(report.contents, "content", "contents"), count(expired, "expired row", "expired rows"));
     context.out.line(format_args!("{verb} {checkpoints}, {calls}, {contents} of {} bytes, {rows}", report.content_bytes))?;
     if pages > 0 {
-        context.out.line(format_args!("gave back {}", count(pages, "page of a file", "pages of files")))?;
+        context.out.line(format_args!("gave back {} to the file system", count(pages, "page", "pages")))?;
     }
     Ok(())
 }

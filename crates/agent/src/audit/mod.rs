@@ -2,7 +2,7 @@
 //!
 //! A row records who called which tool with which arguments, its outcome, and the checkpoint it led to, but never the content of
 //! files. Its id is that of the checkpoint, or lies between those of the checkpoints before and after, so the calls between two
-//! checkpoints are one scan. Rows are removed with their thread; a fork or copy starts without any.
+//! checkpoints are one scan. Rows are removed with their thread, or as a [policy](crate::retention) says; a fork or copy starts without any.
 //!
 //! The row of a call that changes something is committed together with the change if both are in the same store: with the
 //! checkpoint of the thread, or with the files of a store. Then neither exists without the other. The rows of other calls are put

@@ -69,7 +69,9 @@ async fn sweep_on(retention: Retention, every: Duration, tell: Arc<dyn Fn(&Round
         }
         round.took = began.elapsed();
         let RetentionReport { checkpoints, calls, contents, .. } = &round.report;
-        tracing::debug!(store = %retention.store, checkpoints, calls, contents, took = ?round.took, "removed what is no longer kept");
+        if checkpoints + calls + contents > 0 {
+            tracing::info!(store = %retention.store, checkpoints, calls, contents, took = ?round.took, "removed what is no longer kept");
+        }
         tell(&round);
     }
 }

@@ -252,3 +252,49 @@ async fn servers_of_one_store_take_turns_and_stop_when_dropped() {
     sleep(Duration::from_secs(5 * 3_600)).await;
     assert_eq!(rounds.load(Ordering::Relaxed), after);
 }
+
+/// Returns the number of checkpoints and calls of a thread after each of its checkpoints was read completely.
+async fn readable(store: &MemoryStore, scope: &Scope, thread: &str) -> (usize, usize) {
+    let of_thread = scope.clone().with_thread(thread);
+    let checkpointer = StoreCheckpointer::new(Arc::new(store.clone()));
+    for checkpoint in checkpointer.list(&of_thread, &ListOptions::new().with_limit(9_999)).await.expect("listed").checkpoints {
+        let opened = checkpointer.open(&of_thread, At::Id(checkpoint.id)).await.expect("read").expect("it is listed");
+        StateBackend::from_snapshot(&opened.state).read_text("/a").await.expect("its content is kept");
+    }
+    left(store, scope, thread).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn round_that_is_dropped_at_any_moment_leaves_whole_threads_and_the_next_one_completes() {
+    let mut dropped = 0;
+    for moment in 0..60 {
+        let store = MemoryStore::with_clock(clock());
+        fill(&store, &ada(), &["one", "two"], 30).await;
+        let retention = Retention::new(Arc::new(store.clone()), policy(4, 4).with_rows_per_second(100)).with_clock(clock());
+        let mut report = RetentionReport::default();
+        let round = tokio::time::timeout(Duration::from_millis(250 * moment), retention.run(false, &mut report));
+        dropped += u32::from(round.await.is_err());
+        for thread in ["one", "two"] {
+            let (checkpoints, calls) = readable(&store, &ada(), thread).await;
+            assert!((4..=30).contains(&checkpoints) && (4..=30).contains(&calls), "{moment}: {checkpoints} {calls}");
+        }
+        retention.run(false, &mut report).await.expect("the rest was removed");
+        assert_eq!((readable(&store, &ada(), "one").await, readable(&store, &ada(), "two").await), ((4, 4), (4, 4)), "{moment}");
+        let checkpointer = StoreCheckpointer::new(Arc::new(store.clone()));
+        let unheld = checkpointer.sweep(&ada(), true).await.expect("counted");
+        assert_eq!((unheld.bodies, unheld.packs), (0, 0), "{moment}: nothing is left that no checkpoint holds");
+    }
+    assert!(dropped > 20, "{dropped}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_rounds_at_once_remove_no_more_than_one() {
+    let store = MemoryStore::with_clock(clock());
+    fill(&store, &ada(), &["one", "two"], 150).await;
+    let retention = Retention::new(Arc::new(store.clone()), policy(3, 3)).with_clock(clock());
+    let (mut first, mut second) = Default::default();
+    let (one, other) = tokio::join!(retention.run(false, &mut first), retention.run(false, &mut second));
+    one.and(other).expect("neither disturbs the other");
+    assert_eq!((first.failed, second.failed), (0, 0), "{:?} {:?}", first.faults, second.faults);
+    assert_eq!((readable(&store, &ada(), "one").await, readable(&store, &ada(), "two").await), ((3, 3), (3, 3)));
+}
