@@ -135,7 +135,8 @@ fn command_removes_what_its_dry_run_counts_from_every_user_and_store() {
 fn nothing_but_expired_rows_is_removed_without_a_policy() {
     let (home, place) = home("");
     let server = Process::start(home.path());
-    assert!(server.stop().success());
+    let (status, _) = ask(&agent(), "GET", &format!("{}/livez", server.base()), &[], b"").unwrap();
+    assert!(status == 200 && server.stop().success());
     let (code, out, said) = ended(home.path(), &["sweep"]);
     assert_eq!((code, out.lines().next()), (Some(0), Some("removed 0 checkpoints, 0 calls, 0 contents of 0 bytes, 7 expired rows")));
     assert!(said.contains("`[retention]` has no rules"), "{said}");
