@@ -50,7 +50,7 @@
 
 #[cfg(feature = "conformance")]
 pub use treehold_agent::tool_conformance;
-pub use treehold_agent::{audit, feed, memory, session, tools, workspace};
+pub use treehold_agent::{audit, feed, memory, retention, session, tools, workspace};
 pub use treehold_agent_state as agent_state;
 #[cfg(feature = "conformance")]
 pub use treehold_conformance as conformance;

@@ -180,6 +180,7 @@ pub(crate) enum Command {
     Memory(commands::memory::Memory),
     #[command(subcommand)]
     Store(commands::store::Store),
+    Sweep(commands::sweep::Sweep),
     #[command(subcommand)]
     Config(commands::config::Config),
     Doctor(commands::doctor::Doctor),

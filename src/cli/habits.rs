@@ -19,7 +19,7 @@ Usage: treehold [OPTIONS] COMMAND
   agents     run  shell  tools  memory  session  state  trace
   exchange   import  export  mirror  sync
   serve      mcp  serve  token
-  set up     config  store  doctor  completions  man
+  set up     config  store  sweep  doctor  completions  man
 
   --thread ID     thread whose state is mounted at `/`
   --user ID       user on whose behalf to run

@@ -33,8 +33,10 @@ fn ignored(command: &[&str]) -> Option<Vec<&'static str>> {
         ["store", "index"] => but_for(&["thread", "user", "tenant", "agent"]),
         [
             "store",
-            "ls" | "get" | "put" | "rm" | "search" | "copy" | "export" | "import" | "migrate" | "snapshot" | "stats" | "sweep" | "verify",
+            "ls" | "get" | "put" | "rm" | "search" | "compact" | "copy" | "export" | "import" | "migrate" | "snapshot" | "stats" | "sweep"
+            | "verify",
         ] => SCOPE.to_vec(),
+        ["sweep"] => SCOPE.to_vec(),
         ["token", "create"] => but_for(&["user", "tenant", "agent"]),
         ["token", "ls" | "revoke"] => SCOPE.to_vec(),
         ["config", "show" | "check"] => Vec::new(),

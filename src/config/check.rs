@@ -27,6 +27,7 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     }
     check_store_name(config, &["threads", "store"], &config.threads.store)?;
     check_store_name(config, &["events", "store"], &config.events.store)?;
+    config.retention.check()?;
     kept_for(&config.events.keep).map_err(|error| Broken::new(&["events", "keep"], error.message()))?;
     for source in &config.memory.sources {
         VfsPathBuf::parse(source).map_err(|invalid| Broken::new(&["memory", "sources"], format!("`{source}`: {invalid}")))?;
@@ -117,6 +118,11 @@ pub(super) fn sweep_every(text: &str) -> Result<Option<Duration>, Error> {
 pub(super) fn kept_for(text: &str) -> Result<Duration, Error> {
     let none = || Error::invalid_argument(format!("`{text}` is not a duration to keep events for; write it as `7d` or `12h`"));
     parse_age(text).ok().filter(|time| !time.is_zero()).ok_or_else(none)
+}
+
+/// Returns whether a text is a duration of zero.
+pub(super) fn no_age(text: &str) -> bool {
+    text.parse::<SignedDuration>().is_ok_and(|duration| duration.is_zero())
 }
 
 /// Parses a positive duration.

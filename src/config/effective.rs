@@ -107,6 +107,9 @@ pub struct EffectiveRoute {
     /// For a store route: how much of the past of its files is kept; `None` if nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryLimits>,
+    /// For the state of threads: what is kept of it, as `[retention]` says. Empty if everything is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub retention: Vec<String>,
     /// How long the timeline keeps the events of changes; `None` if they are not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events_kept: Option<String>,
@@ -220,6 +223,7 @@ impl Config {
                 Some(HistoryConfig::Kept(limits)) => Some(limits.clone()),
                 _ => None,
             },
+            retention: if route.tier == RouteType::State && self.threads.save { self.retention.described() } else { Vec::new() },
             events_kept: (self.events.save && changes).then(|| self.events.keep.clone()),
             read_only: route.read_only,
             quota: quota(route),

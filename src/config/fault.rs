@@ -72,6 +72,11 @@ impl Broken {
         self
     }
 
+    /// Returns the fault as an error, for a value that was set after parsing.
+    pub(super) fn into_error(self) -> Error {
+        Error::invalid_argument(self.message)
+    }
+
     /// Determines the line and column.
     pub(super) fn locate(self, text: &str, base: &ConfigBase) -> ConfigFault {
         let start = spans_of(text, &self.keys).last().map_or(0, |span| span.start);
@@ -130,7 +135,8 @@ fn explain(message: &str) -> (String, Option<String>) {
             "sequence" => "a list".to_owned(),
             found => found.trim_start_matches("boolean ").replacen("string", "text", 1).replacen("floating point", "number", 1),
         };
-        return (format!("the value is {found}"), Some(format!("write {}", written(expected))));
+        let expected = if found.starts_with("integer `-") { "a whole number that is not negative" } else { written(expected) };
+        return (format!("the value is {found}"), Some(format!("write {expected}")));
     }
     (message.trim_end_matches('\n').replace('\n', ", "), None)
 }

@@ -49,6 +49,7 @@ impl Config {
             scope: ScopeConfig::default(),
             threads: ThreadsConfig::default(),
             events: EventsConfig::default(),
+            retention: Default::default(),
             memory: MemoryConfig::default(),
             stores: BTreeMap::new(),
             peers: BTreeMap::new(),

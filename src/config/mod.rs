@@ -31,6 +31,7 @@ mod overlay;
 mod protected;
 mod registry;
 mod remote;
+mod retention;
 mod route_history;
 mod route_index;
 mod routes;
@@ -56,6 +57,7 @@ pub use migrate_store::migrate_store;
 pub use open_store::{OpenStoreOptions, open_store, sqlite_file};
 pub use protected::ProtectedConfig;
 pub use registry::{Registry, WrapTree};
+pub use retention::{KeepCalls, KeepCheckpoints, RetentionClassConfig, RetentionConfig};
 pub use route_history::{HistoryConfig, HistoryLimits};
 pub use route_index::RouteIndex;
 pub use routes::{OverlayConfig, QuotaConfig, RouteConfig, RouteSync, RouteType};
@@ -108,6 +110,9 @@ pub struct Config {
     /// Where events are kept.
     #[serde(default)]
     pub events: EventsConfig,
+    /// What is kept of threads.
+    #[serde(default)]
+    pub retention: RetentionConfig,
     /// Which files form the prompt memory.
     #[serde(default)]
     pub memory: MemoryConfig,

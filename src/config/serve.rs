@@ -5,6 +5,7 @@ use super::fault::Broken;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use treehold_core::clock::parse_age;
 use treehold_core::error::{Error, Result};
 #[cfg(feature = "serve")]
 use treehold_serve::{ConnectionLimits, ServeOptions};
@@ -38,6 +39,8 @@ pub struct ServeConfig {
     pub streams_max: usize,
     /// How long a request may take. Default `60s`.
     pub deadline: String,
+    /// How long the response to a request with an `Idempotency-Key` is kept for repetitions, at least `1m`. Default `24h`.
+    pub idempotency_time: String,
     /// The servers to dial, so that they can send requests here, by any name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dial: BTreeMap<String, DialConfig>,
@@ -82,6 +85,7 @@ impl Default for ServeConfig {
             requests_per_user_max: 256,
             streams_max: 1_024,
             deadline: "60s".to_owned(),
+            idempotency_time: "24h".to_owned(),
             dial: BTreeMap::new(),
         }
     }
@@ -128,6 +132,16 @@ impl ServeConfig {
         waited_for(&self.deadline)
     }
 
+    /// Returns how long the response to a request with a key is kept.
+    ///
+    /// # Errors
+    /// As [`ServeConfig::head_timeout`], and for less than a minute.
+    pub fn idempotency_time(&self) -> Result<Duration> {
+        let text = &self.idempotency_time;
+        let none = || Error::invalid_argument(format!("`{text}` is not how long to keep a response; write at least `1m`, such as `24h`"));
+        parse_age(text).ok().filter(|time| *time >= Duration::from_secs(60)).ok_or_else(none)
+    }
+
     /// Returns the options of a server with these bounds.
     ///
     /// # Errors
@@ -143,7 +157,7 @@ impl ServeConfig {
             .with_answer_bytes_per_second_min(self.answer_bytes_per_second_min);
         let options = options.with_connections(connections).with_requests_max(self.requests_max);
         let options = options.with_requests_per_user_max(self.requests_per_user_max).with_streams_max(self.streams_max);
-        Ok(options.with_deadline(self.deadline()?))
+        Ok(options.with_deadline(self.deadline()?).with_idempotency_time(self.idempotency_time()?))
     }
 
     /// Checks each value.
@@ -167,6 +181,7 @@ impl ServeConfig {
             ("write_timeout", self.write_timeout()),
             ("body_timeout", self.body_timeout()),
             ("deadline", self.deadline()),
+            ("idempotency_time", self.idempotency_time()),
         ];
         for (key, time) in times {
             time.map_err(|error| Broken::new(&["serve", key], error.message()))?;

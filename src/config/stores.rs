@@ -210,6 +210,14 @@ impl StoreMaintenance for LazyStore {
         self.opened().await?.sweep(limit).await
     }
 
+    async fn shrink(&self, pages: usize) -> Result<usize> {
+        self.opened().await?.shrink(pages).await
+    }
+
+    async fn compact(&self) -> Result<bool> {
+        self.opened().await?.compact().await
+    }
+
     async fn describe(&self) -> Result<StoreDescription> {
         self.opened().await?.describe().await
     }

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod feed;
 mod live;
 pub mod memory;
+pub mod retention;
 pub mod session;
 pub mod tools;
 pub mod workspace;

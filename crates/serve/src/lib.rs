@@ -43,6 +43,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use treehold_agent::retention::{Retention, RetentionSweeper};
 use treehold_agent::session::ThreadDurability;
 use treehold_agent::workspace::Workspace;
 use treehold_agent_state::{AgentStates, AgentStatesSweeper, SessionCompactor};
@@ -100,6 +101,8 @@ pub struct ServeOptions {
     pub trace_runs: Option<Runs>,
     /// What compacts a session for an operator; none by default, so that requests to compact are refused.
     pub compactor: Option<Arc<dyn SessionCompactor>>,
+    /// What removes what a policy does not keep, and the pause between its rounds; none by default, so that everything is kept.
+    pub retention: Option<(Retention, Duration)>,
     /// The path prefix of the routes that the inspector of agent hosts expects; none by default. It is empty, or starts with `/`.
     pub host_routes: Option<String>,
     /// The machines that connect to this server; none by default, so that they are refused.
@@ -128,6 +131,8 @@ pub struct ServeOptions {
     pub streams_max: usize,
     /// How long an API request may take. Default one minute.
     pub deadline: Duration,
+    /// How long the response to a request with an `Idempotency-Key` is kept for repetitions, at least a minute. Default a day.
+    pub idempotency_time: Duration,
 }
 
 impl ServeOptions {
@@ -144,6 +149,7 @@ impl ServeOptions {
             traces: None,
             trace_runs: None,
             compactor: None,
+            retention: None,
             host_routes: None,
             tunnels: None,
             dials: Vec::new(),
@@ -158,6 +164,7 @@ impl ServeOptions {
             connections: ConnectionLimits::default(),
             streams_max: 1_024,
             deadline: Duration::from_secs(60),
+            idempotency_time: Duration::from_secs(24 * 60 * 60),
         }
     }
 
@@ -228,6 +235,13 @@ impl ServeOptions {
     #[must_use]
     pub fn with_compactor(mut self, compactor: Arc<dyn SessionCompactor>) -> Self {
         self.compactor = Some(compactor);
+        self
+    }
+
+    /// Removes what a policy does not keep, in rounds with a pause between them. Requests have priority.
+    #[must_use]
+    pub fn with_retention(mut self, retention: Retention, every: Duration) -> Self {
+        self.retention = Some((retention, every));
         self
     }
 
@@ -322,6 +336,14 @@ impl ServeOptions {
         self
     }
 
+    /// Sets how long the response to a request with an `Idempotency-Key` is kept, at least a minute: the mark of a request that runs is
+    /// renewed more often.
+    #[must_use]
+    pub fn with_idempotency_time(mut self, time: Duration) -> Self {
+        self.idempotency_time = time.max(Duration::from_secs(60));
+        self
+    }
+
     /// Sets how long an API request may take.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
@@ -413,6 +435,7 @@ impl HttpServer {
             body_bytes_per_second_min: options.connections.body_bytes_per_second_min,
             streams_max: options.streams_max,
             deadline: options.deadline,
+            idempotency_time: options.idempotency_time,
             http: options.limits.clone(),
             host_routes: options.host_routes.clone(),
         };
@@ -440,6 +463,12 @@ impl HttpServer {
         let sweeper = SessionsSweeper::start(sessions.clone(), SWEEP_EVERY);
         let states = options.states.clone().unwrap_or_else(|| AgentStates::new(store.clone()));
         let states_sweeper = AgentStatesSweeper::start(states.clone(), SWEEP_EVERY);
+        let retention = options.retention.clone().filter(|(retention, _)| !retention.policy().keeps_everything());
+        let retention = retention.map(|(retention, every)| {
+            let (running, counted) = (metrics.running(), metrics.clone());
+            let retention = retention.with_is_busy(move || running.get() > 0);
+            RetentionSweeper::start(retention, every, Arc::new(move |round| counted.retention(round)))
+        });
         let traces = options.traces.clone();
         let traces = traces.unwrap_or_else(|| OrganizationTraces::new(Traces::new(store.clone()), ""));
         let traces_sweeper = TracesSweeper::start(traces.local().clone(), SWEEP_EVERY);
@@ -462,6 +491,7 @@ impl HttpServer {
         let (stopping, ending, ended) = (handle.clone(), doorkeeper.clone(), api.clone());
         let stopper = tokio::spawn(async move {
             stop.await;
+            drop(retention);
             ending.doors().end_streams();
             ended.end_streams();
             stopping.graceful_shutdown(Some(STOP_TIMEOUT));

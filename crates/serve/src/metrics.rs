@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use treehold_agent::retention::Round;
 use treehold_agent::workspace::Workspace;
 use treehold_core::ops::OpKind;
 use treehold_remote::TunnelCounts;
@@ -29,6 +30,9 @@ const REQUEST_SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 
 
 /// The histogram buckets for operations, in seconds. Many operations take microseconds.
 const OPERATION_SECONDS: [f64; 12] = [0.000_01, 0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+/// The histogram buckets for rounds of the retention, in seconds. They are slow on purpose.
+const ROUND_SECONDS: [f64; 10] = [0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answered {
@@ -46,6 +50,11 @@ struct Operation {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Direction {
     direction: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Removed {
+    kind: &'static str,
 }
 
 /// The metrics of a server.
@@ -66,6 +75,10 @@ pub(super) struct Metrics {
     tunnels_refused: Gauge,
     tunnel_requests: Gauge,
     dialled: Gauge,
+    removed: Family<Removed, Counter>,
+    removed_bytes: Counter,
+    retention_failed: Counter,
+    retention_rounds: Histogram,
 }
 
 impl Metrics {
@@ -87,6 +100,10 @@ impl Metrics {
             tunnels_refused: Gauge::default(),
             tunnel_requests: Gauge::default(),
             dialled: Gauge::default(),
+            removed: Family::default(),
+            removed_bytes: Counter::default(),
+            retention_failed: Counter::default(),
+            retention_rounds: Histogram::new(ROUND_SECONDS),
         };
         metrics.registered()
     }
@@ -108,12 +125,38 @@ impl Metrics {
         registry.register("vfs_tunnels_refused", "Connections of machines that were refused", self.tunnels_refused.clone());
         registry.register("vfs_tunnel_requests", "Requests sent to machines that are connected", self.tunnel_requests.clone());
         registry.register("vfs_dialled", "Servers that this one dialled and that are connected", self.dialled.clone());
+        registry.register("vfs_retention_removed", "Rows that were removed because no policy keeps them", self.removed.clone());
+        registry.register("vfs_retention_removed_content_bytes", "Bytes of the contents among them", self.removed_bytes.clone());
+        registry.register(
+            "vfs_retention_failures",
+            "Threads, users and rounds that failed and are tried again",
+            self.retention_failed.clone(),
+        );
+        registry.register("vfs_retention_round_duration_seconds", "Duration of rounds of the retention", self.retention_rounds.clone());
         self
     }
 
     /// Returns the gauge of connections to other servers.
     pub(super) fn dialled(&self) -> Gauge {
         self.dialled.clone()
+    }
+
+    /// Returns the gauge of requests in progress.
+    pub(super) fn running(&self) -> Gauge {
+        self.running.clone()
+    }
+
+    /// Counts what a round of the retention removed.
+    pub(super) fn retention(&self, round: &Round) {
+        let report = &round.report;
+        let removed =
+            [("checkpoints", report.checkpoints), ("calls", report.calls), ("contents", report.contents), ("packs", report.packs)];
+        for (kind, count) in removed.into_iter().chain([("file_pages", round.pages)]) {
+            self.removed.get_or_create(&Removed { kind }).inc_by(count);
+        }
+        self.removed_bytes.inc_by(report.content_bytes);
+        self.retention_failed.inc_by(report.failed + u64::from(!round.is_complete));
+        self.retention_rounds.observe(round.took.as_secs_f64());
     }
 
     pub(super) fn refuse(&self) {

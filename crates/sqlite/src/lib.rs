@@ -371,6 +371,14 @@ impl StoreMaintenance for SqliteStore {
         Ok(self.shared.committer.submit(Work::Sweep(limit)).await?.swept)
     }
 
+    async fn shrink(&self, pages: usize) -> Result<usize> {
+        Ok(self.shared.committer.submit(Work::Shrink(pages)).await?.shrunk)
+    }
+
+    async fn compact(&self) -> Result<bool> {
+        self.shared.committer.submit(Work::Compact).await.map(|_| true)
+    }
+
     async fn describe(&self) -> Result<StoreDescription> {
         Ok(StoreDescription::new(format!("SQLite {}", rusqlite::version()), self.capabilities().durability).with_schema(open::SCHEMA))
     }
@@ -396,5 +404,76 @@ impl fmt::Display for SqliteStore {
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SqliteStore").field(&self.shared.name).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace() -> Namespace {
+        Namespace::new(["a"]).expect("plain")
+    }
+
+    /// Fills a store with 200 rows of 16 KiB and removes all but one. Returns the size of the file in between.
+    async fn fill_and_remove(path: &Path) -> u64 {
+        let store = SqliteStore::open(path).expect("opened");
+        let batch = (0..200).fold(Batch::new(), |batch, number| batch.put(&namespace(), format!("{number}"), vec![b'x'; 16 << 10]));
+        store.commit(batch).await.expect("committed");
+        drop(store);
+        let full = size_of(path);
+        let store = SqliteStore::open(path).expect("opened");
+        store.commit((1..200).fold(Batch::new(), |batch, number| batch.delete(&namespace(), format!("{number}")))).await.expect("removed");
+        full
+    }
+
+    fn size_of(path: &Path) -> u64 {
+        std::fs::metadata(path).expect("it is there").len()
+    }
+
+    #[tokio::test]
+    async fn shrink_gives_unused_pages_of_a_new_file_back_in_steps() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("store.db");
+        let full = fill_and_remove(&path).await;
+        assert_eq!(size_of(&path), full, "the pages of removed rows are reused, not given back");
+        let store = SqliteStore::open(&path).expect("opened");
+        assert_eq!(store.shrink(0).await.expect("shrunk"), 0);
+        assert_eq!(store.shrink(10).await.expect("shrunk"), 10);
+        let rest = store.shrink(usize::MAX).await.expect("shrunk");
+        assert!(rest > 700, "199 rows of four pages were removed, and {rest} more given back");
+        assert_eq!(store.shrink(usize::MAX).await.expect("shrunk"), 0);
+        assert_eq!(store.get(&namespace(), "0").await.expect("read").expect("it was kept").value.len(), 16 << 10);
+        assert!(store.check().await.expect("checked").is_empty());
+        drop(store);
+        assert!(size_of(&path) * 10 < full, "{} of {full} bytes", size_of(&path));
+    }
+
+    #[tokio::test]
+    async fn file_of_an_earlier_program_shrinks_once_it_was_compacted() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("store.db");
+        drop(SqliteStore::open(&path).expect("opened"));
+        let connection = rusqlite::Connection::open(&path).expect("opened");
+        connection.execute_batch("PRAGMA auto_vacuum = NONE; VACUUM").expect("as an earlier program made it");
+        drop(connection);
+        let full = fill_and_remove(&path).await;
+        let store = SqliteStore::open(&path).expect("opened");
+        assert_eq!(store.shrink(usize::MAX).await.expect("left alone"), 0);
+        drop(store);
+        assert_eq!(size_of(&path), full);
+        let store = SqliteStore::open(&path).expect("opened");
+        // Other writes go on in the same group.
+        let (compacted, put) = tokio::join!(store.compact(), store.commit(Batch::new().put(&namespace(), "new", "v")));
+        assert!(compacted.expect("compacted"));
+        put.expect("committed");
+        assert_eq!(store.get(&namespace(), "0").await.expect("read").expect("it was kept").value.len(), 16 << 10);
+        drop(store);
+        assert!(size_of(&path) * 10 < full, "{} of {full} bytes", size_of(&path));
+        fill_and_remove(&path).await;
+        let store = SqliteStore::open(&path).expect("opened");
+        assert!(store.shrink(usize::MAX).await.expect("shrunk") > 700);
+        drop(store);
+        assert!(size_of(&path) * 10 < full);
     }
 }

@@ -258,6 +258,12 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<bool> {
     if version == MIGRATIONS.len() {
         return Ok(false);
     }
+    if version == 0 {
+        // Preparing it is enough, and makes the next transaction create the file in this mode. Running it would begin a transaction of its
+        // own and leave a file without our marks, which another process that opens it would refuse. A file that exists keeps its mode
+        // until it is compacted.
+        drop(connection.prepare("PRAGMA auto_vacuum = INCREMENTAL").map_err(failed)?);
+    }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(failed)?;
     let done = check_version(path, schema_version(&transaction)?)?;
     check_layout(path, done)?;

@@ -69,6 +69,13 @@ impl SqliteWriter {
         if let Err(error) = self.check_places() {
             return answer_all(group, error.without_effect());
         }
+        if group.iter().any(|work| matches!(work, Work::Compact)) {
+            // It cannot share a transaction.
+            return match group.len() {
+                1 => vec![self.compact()],
+                _ => group.iter().flat_map(|work| self.write_until(std::slice::from_ref(work), until)).collect(),
+            };
+        }
         if let Err(error) = self.begin(until) {
             return refuse(group, error);
         }
@@ -137,6 +144,8 @@ impl SqliteWriter {
             answers.push(match work {
                 Work::Commit(batch) => self.commit(batch)?,
                 Work::Sweep(limit) => Ok(Written { swept: self.sweep(*limit).map_err(failed)?, ..Written::default() }),
+                Work::Shrink(pages) => Ok(Written { shrunk: self.shrink(*pages).map_err(failed)?, ..Written::default() }),
+                Work::Compact => unreachable!("`write_until` performs it on its own"),
             });
         }
         if self.version != before {
@@ -327,6 +336,29 @@ impl SqliteWriter {
             swept = self.run(sql, over)?;
         }
         Ok(swept)
+    }
+
+    /// Gives unused pages back: moves pages from the end of the file into their place. A file without the mode that this needs is left
+    /// alone. Returns how many were given back.
+    fn shrink(&self, pages: usize) -> rusqlite::Result<usize> {
+        let unused = || self.connection.query_row("PRAGMA freelist_count", [], |row| row.get::<_, usize>(0));
+        let before = unused()?;
+        if before == 0 || pages == 0 {
+            return Ok(0);
+        }
+        let mut vacuum = self.connection.prepare(&format!("PRAGMA incremental_vacuum({})", pages.min(i32::MAX as usize)))?;
+        let mut moved = vacuum.query([])?;
+        while moved.next()?.is_some() {}
+        Ok(before.saturating_sub(unused()?))
+    }
+
+    /// Rewrites the file without unused pages, in the mode in which [`shrink`](Self::shrink) works.
+    fn compact(&self) -> Result<Written> {
+        self.connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(failed)?;
+        self.connection.execute_batch("VACUUM").map_err(failed)?;
+        // A reader of the old pages delays this until the next time.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        Ok(Written::default())
     }
 
     fn find(&self, namespace: &Namespace, key: &str) -> rusqlite::Result<Option<Found>> {

@@ -28,6 +28,10 @@ pub enum Work {
     Commit(Batch),
     /// Removes up to this many expired items.
     Sweep(usize),
+    /// Gives up to this many unused pages back.
+    Shrink(usize),
+    /// Rewrites everything without unused space.
+    Compact,
 }
 
 impl Work {
@@ -44,6 +48,8 @@ pub struct Written {
     pub versions: Vec<Version>,
     /// How many items were swept.
     pub swept: usize,
+    /// How many pages were given back.
+    pub shrunk: usize,
 }
 
 /// The writing side of an engine.
@@ -159,7 +165,7 @@ mod tests {
         fn write(&mut self, group: &[Work]) -> Vec<Result<Written>> {
             self.gate.recv().expect("the test holds the gate");
             self.groups.lock().push(group.len());
-            group.iter().map(|_| Ok(Written { versions: Vec::new(), swept: group.len() })).collect()
+            group.iter().map(|_| Ok(Written { swept: group.len(), ..Written::default() })).collect()
         }
 
         fn tidy(&mut self) {}

@@ -98,6 +98,28 @@ pub trait StoreExt: Store {
         }
     }
 
+    /// Gives unused pages back to the file system, see [`StoreMaintenance::shrink`].
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn shrink(&self, pages: usize) -> Result<usize> {
+        match self.extensions().maintenance {
+            Some(store) => store.shrink(pages).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Rewrites the store without its unused space, see [`StoreMaintenance::compact`].
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn compact(&self) -> Result<bool> {
+        match self.extensions().maintenance {
+            Some(store) => store.compact().await,
+            None => Ok(false),
+        }
+    }
+
     /// Describes the engine and its settings for an operator, see [`StoreMaintenance::describe`].
     ///
     /// # Errors

@@ -26,6 +26,31 @@ pub trait StoreMaintenance: Store {
         Ok(0)
     }
 
+    /// Gives up to `pages` unused pages of the store's file back to the file system, and returns how many it gave back. The file
+    /// gets smaller once the log beside it is folded into it.
+    ///
+    /// By default gives back nothing: most engines reuse the space, or give it back by themselves.
+    ///
+    /// Cost: moves one page for each that is given back.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn shrink(&self, pages: usize) -> Result<usize> {
+        let _ = pages;
+        Ok(0)
+    }
+
+    /// Rewrites the store without its unused space, so that all of it is given back and [`shrink`](Self::shrink) works from then on.
+    /// Returns false where the engine has nothing to rewrite.
+    ///
+    /// Cost: reads and writes everything, and needs as much free space. Writers wait.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn compact(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Describes the engine and its settings for an operator. By default returns the `Display` text and the declared
     /// durability.
     ///

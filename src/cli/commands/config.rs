@@ -188,8 +188,9 @@ fn facts(route: &EffectiveRoute) -> Vec<(&'static str, String)> {
         ("overlay", overlay),
         ("quota", (!route.quota.is_empty()).then(|| route.quota.join(", "))),
     ];
+    let kept = route.retention.iter().map(|kept| ("kept", kept.clone()));
     let rules = route.rules.iter().map(|rule| ("rule", rule.clone()));
-    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).chain(rules).collect()
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).chain(kept).chain(rules).collect()
 }
 
 fn check(context: &mut Context, file: Option<PathBuf>) -> Result<Outcome, Failure> {

@@ -42,6 +42,7 @@ pub(crate) mod stat;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod store;
+pub(crate) mod sweep;
 #[cfg(unix)]
 pub(crate) mod sync;
 pub(crate) mod thread;
@@ -132,6 +133,7 @@ pub(crate) async fn run(context: &mut Context, command: Command) -> Result<Outco
         Command::Overlay(overlay) => overlay.run(context).await,
         Command::Memory(memory) => memory.run(context).await,
         Command::Store(store) => store.run(context).await,
+        Command::Sweep(sweep) => sweep.run(context).await,
         Command::Config(config) => config.run(context),
         Command::Doctor(doctor) => doctor.run(context).await,
         Command::Completions(completions) => completions.run(context),

@@ -16,7 +16,7 @@ use std::time::Duration;
 ///
 /// Anyone who can reach the address can read and write, so require a token on any address that others can reach. A request uses
 /// the thread in its URL (/mcp/t/THREAD), else the one in its Treehold-Thread header, else its `thread_id` argument, else that of
-/// --thread. Logs warnings, and with --verbose each request, to standard error, one line each with a trace id.
+/// --thread. Removes what `[retention]` of the configuration does not keep. Logs warnings, and with --verbose each request, to standard error, one line each with a trace id.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold serve
@@ -232,6 +232,7 @@ impl Serve {
         let sessions = config.sessions(&context.stores()?)?;
         let states = config.agent_states(&context.stores()?)?;
         let traces = config.trace_stores(&context.stores()?)?;
+        let (retention, every) = (config.retention(&context.stores()?)?, config.retention.every()?);
         let mut dials = config.dials()?;
         dials.extend(self.dials.servers()?);
         let mut general = config.serve.applied_to(ServeOptions::new(addresses[0], config.scope()))?;
@@ -253,6 +254,7 @@ impl Serve {
             .with_organization_traces(traces)
             .with_tunnels(config.tunnels().clone())
             .with_dials(dials)
+            .with_retention(retention, every)
             .with_listens(listens)
             .with_host_routes(self.host_routes);
         let options = addresses.into_iter().map(|address| {

@@ -29,6 +29,7 @@ fn help_of_every_command_matches_snapshot() {
         "store",
         "config",
         "doctor",
+        "sweep",
     ] {
         insta::assert_snapshot!(format!("help_{command}"), local_part(&home.ok(&[command, "--help"])));
     }

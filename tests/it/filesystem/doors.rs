@@ -127,11 +127,13 @@ fn of_command(command: &str) -> Result<Door, &'static str> {
         "shell" => Err("runs the other commands"),
         "timeline" | "watch" | "doctor" | "completions" | "man" | "memory show" => Err(NO_LISTING),
         "checkpoint ls" | "checkpoint create" | "checkpoint show" | "checkpoint restore" | "checkpoint diff" | "checkpoint prune"
-        | "checkpoint sweep" => Err(NO_LISTING),
+        | "checkpoint sweep" | "sweep" => Err(NO_LISTING),
         "thread ls" | "thread fork" | "thread merge" | "thread copy" | "thread rm" => Err(NO_LISTING),
         "overlay diff" | "overlay apply" | "overlay discard" => Err(NO_LISTING),
-        "store ls" | "store get" | "store put" | "store rm" | "store search" | "store copy" | "store export" | "store import"
-        | "store index" | "store migrate" | "store snapshot" | "store stats" | "store sweep" | "store verify" => Err(NO_LISTING),
+        "store ls" | "store get" | "store put" | "store rm" | "store search" | "store compact" | "store copy" | "store export"
+        | "store import" | "store index" | "store migrate" | "store snapshot" | "store stats" | "store sweep" | "store verify" => {
+            Err(NO_LISTING)
+        }
         "session ls" | "session show" | "session messages" | "session turns" | "session compact" | "session export" | "session import"
         | "session rm" => Err(NO_LISTING),
         "state ls" | "state show" | "state get" | "state put" | "state copy" | "state export" | "state interrupt" | "state rm" => {

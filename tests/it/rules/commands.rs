@@ -189,11 +189,11 @@ fn invocations(command: &str) -> Result<Vec<String>, &'static str> {
         "overlay discard" => lines(&["overlay discard --yes", "overlay discard /workspace/locked", "overlay discard /workspace/secret/s"]),
         "memory show" => lines(&["memory show", "memory show /secret/hiddenname"]),
         "thread copy" => Err("the copy holds what the thread holds, past and present, behind the same rules"),
-        "checkpoint prune" | "checkpoint sweep" => Err("removes checkpoints and changes no file"),
+        "checkpoint prune" | "checkpoint sweep" | "sweep" => Err("removes checkpoints and changes no file"),
         "watch" => Err("tells what the timeline tells, and does not end"),
         "tools" | "mcp" | "serve" => Err("asked by itself, tool by tool and route by route"),
-        "store ls" | "store get" | "store put" | "store rm" | "store search" | "store copy" | "store export" | "store import"
-        | "store index" | "store migrate" | "store snapshot" | "store stats" | "store sweep" | "store verify" => {
+        "store ls" | "store get" | "store put" | "store rm" | "store search" | "store compact" | "store copy" | "store export"
+        | "store import" | "store index" | "store migrate" | "store snapshot" | "store stats" | "store sweep" | "store verify" => {
             Err("works on the rows of a store, for whoever has the store")
         }
         "session ls" | "session show" | "session messages" | "session turns" | "session compact" | "session export" | "session import"

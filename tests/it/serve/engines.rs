@@ -198,6 +198,8 @@ const COMMANDS: &[&[&str]] = &[
     &["store", "stats"],
     &["store", "verify"],
     &["store", "sweep"],
+    &["store", "compact"],
+    &["sweep"],
     &["store", "export", "default.tar"],
     &["store", "index", "/memories"],
     &["doctor"],

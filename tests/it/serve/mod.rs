@@ -29,6 +29,8 @@ mod readiness;
 mod refusals;
 #[cfg(all(feature = "cli", unix, any(feature = "postgres", feature = "redis")))]
 mod replicas;
+#[cfg(all(feature = "cli", feature = "sqlite", unix))]
+mod retention;
 mod sessions;
 mod state;
 mod threads;

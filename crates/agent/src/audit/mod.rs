@@ -2,7 +2,7 @@
 //!
 //! A row records who called which tool with which arguments, its outcome, and the checkpoint it led to, but never the content of
 //! files. Its id is that of the checkpoint, or lies between those of the checkpoints before and after, so the calls between two
-//! checkpoints are one scan. Rows are removed with their thread; a fork or copy starts without any.
+//! checkpoints are one scan. Rows are removed with their thread, or as a [policy](crate::retention) says; a fork or copy starts without any.
 //!
 //! The row of a call that changes something is committed together with the change if both are in the same store: with the
 //! checkpoint of the thread, or with the files of a store. Then neither exists without the other. The rows of other calls are put
@@ -23,13 +23,14 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
-use treehold_store::{Batch, BatchWrite, ScanEntry, ScanOptions, Store};
+use treehold_store::{Batch, BatchWrite, Namespace, ScanEntry, ScanOptions, Store};
 use treehold_tree::checkpoint::{CheckpointId, SEPARATOR, namespace_of, thread_of};
 
 /// The outcome of a successful call.
@@ -108,6 +109,61 @@ pub struct AuditPage {
     pub next: Option<CheckpointId>,
 }
 
+/// Which calls of a thread [`AuditLog::prune`] removes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PruneCalls {
+    /// Keeps this many of the newest calls.
+    pub keep_last: Option<u64>,
+    /// Keeps the calls from this time on.
+    pub before: Option<Timestamp>,
+    /// Only counts.
+    pub dry_run: bool,
+    /// How many calls are removed in one commit. Default 500.
+    pub batch_rows: usize,
+}
+
+impl Default for PruneCalls {
+    fn default() -> Self {
+        Self { keep_last: None, before: None, dry_run: false, batch_rows: ROWS }
+    }
+}
+
+impl PruneCalls {
+    /// Removes all calls except the newest.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keeps this many of the newest calls.
+    #[must_use]
+    pub fn with_keep_last(mut self, count: Option<u64>) -> Self {
+        self.keep_last = count;
+        self
+    }
+
+    /// Keeps the calls from a time on.
+    #[must_use]
+    pub fn with_before(mut self, before: Option<Timestamp>) -> Self {
+        self.before = before;
+        self
+    }
+
+    /// Only counts.
+    #[must_use]
+    pub fn with_dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+
+    /// Sets how many calls are removed in one commit.
+    #[must_use]
+    pub fn with_batch_rows(mut self, rows: usize) -> Self {
+        self.batch_rows = rows;
+        self
+    }
+}
+
 /// The tool calls of threads, by the tenant, user and thread of a scope.
 ///
 /// All methods may fail with errors of the store, and with [`InvalidArgument`](ErrorKind::InvalidArgument) for a scope without a
@@ -176,6 +232,67 @@ impl AuditLog {
         self.store.commit(batch).await.map(drop)
     }
 
+    /// Returns a page of the threads of the scope's tenant and user that have calls, ordered by id, and whether there are more.
+    ///
+    /// Cost: one scan, independent of the number of calls.
+    pub async fn threads(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<(Vec<String>, bool)> {
+        let mut options = ScanOptions::new().with_delimiter(SEPARATOR).with_limit(limit);
+        options.start_after = start_after.map(|thread| format!("{thread}{SEPARATOR}"));
+        let page = self.store.scan(&namespace_of(scope, KIND)?, options).await?;
+        let thread = |entry: ScanEntry| match entry {
+            ScanEntry::Group { name, .. } => name.strip_suffix(SEPARATOR).map(str::to_owned),
+            _ => None,
+        };
+        Ok((page.entries.into_iter().filter_map(thread).collect(), page.next.is_some()))
+    }
+
+    /// Removes old calls of a thread, the oldest first, and returns how many. A call is removed only if every rule that is set allows it.
+    /// The newest call always stays.
+    ///
+    /// Cost: reads the keys of the calls up to the first that is too young, and holds `keep_last` of them in memory.
+    ///
+    /// # Errors
+    /// Those of the store, after what was removed before.
+    pub async fn prune(&self, scope: &Scope, options: &PruneCalls) -> Result<u64> {
+        let (namespace, thread) = (namespace_of(scope, KIND)?, thread_of(scope)?);
+        let first_young = options.before.map(|before| key(thread, CheckpointId::at_least(before)));
+        let keep_last = usize::try_from(options.keep_last.unwrap_or(1)).unwrap_or(usize::MAX).max(1);
+        let mut scan = ScanOptions::new().with_prefix(format!("{thread}{SEPARATOR}"));
+        let (mut newest, mut old, mut removed) = (VecDeque::new(), Vec::new(), 0);
+        loop {
+            let page = self.store.scan(&namespace, scan.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                newest.push_back(item.key);
+                if newest.len() > keep_last
+                    && let Some(oldest) = newest.pop_front()
+                {
+                    if first_young.as_ref().is_some_and(|first| oldest >= *first) {
+                        return Ok(removed + self.remove(&namespace, &mut old, options).await?);
+                    }
+                    old.push(oldest);
+                }
+                if old.len() >= options.batch_rows.max(1) {
+                    removed += self.remove(&namespace, &mut old, options).await?;
+                }
+            }
+            match page.next {
+                Some(next) => scan.start_after = Some(next),
+                None => return Ok(removed + self.remove(&namespace, &mut old, options).await?),
+            }
+        }
+    }
+
+    /// Removes rows in one commit and empties the list. Returns their number.
+    async fn remove(&self, namespace: &Namespace, keys: &mut Vec<String>, options: &PruneCalls) -> Result<u64> {
+        let count = keys.len() as u64;
+        let batch = keys.drain(..).fold(Batch::new(), |batch, key| batch.delete(namespace, key));
+        if count > 0 && !options.dry_run {
+            self.store.commit(batch).await?;
+        }
+        Ok(count)
+    }
+
     /// Returns the number of calls that could not be recorded.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
@@ -211,7 +328,7 @@ fn write(scope: &Scope, row: &AuditRow) -> Result<BatchWrite> {
 }
 
 /// The namespace component beneath that of threads.
-const KIND: &str = "audit";
+pub(crate) const KIND: &str = "audit";
 
 /// How many rows are read at once.
 const ROWS: usize = 500;
@@ -263,8 +380,45 @@ mod tests {
         assert_eq!(numbers(Some(2), Some(4), 1).await, (vec![3], None));
         assert_eq!(numbers(Some(8), None, 1).await, (vec![], None));
         assert_eq!(log.calls(&scope, None, None, 1).await.expect("read").calls, [row(1)], "as it was given");
+        let threads = async |after, limit| log.threads(&scope, after, limit).await.expect("read");
+        assert_eq!(threads(None, 1).await, (vec!["t".to_owned()], true));
+        assert_eq!(threads(Some("t"), 9).await, (vec!["t2".to_owned()], false));
         log.delete(&scope).await.expect("removed");
         assert_eq!(numbers(None, None, 100).await, (vec![], None));
         assert_eq!(log.calls(&scope.with_thread("t2"), None, None, 9).await.expect("read").calls.len(), 1);
+    }
+
+    /// Compares every combination of rules, for threads of every small length, with a filter over all calls.
+    #[tokio::test]
+    async fn pruned_calls_are_the_oldest_that_every_rule_allows() {
+        let at = |second: u64| Timestamp::from_second(second as i64).expect("a time");
+        let (keep_lasts, ages) = ([None, Some(1), Some(2), Some(4), Some(9)], [None, Some(0), Some(3), Some(99)]);
+        for count in 1..7_u64 {
+            for keep_last in keep_lasts {
+                for before in ages {
+                    for batch_rows in [0, 1, 2, 100] {
+                        let case = format!("{keep_last:?} {before:?} of {count}, {batch_rows} at once");
+                        let log = AuditLog::new(Arc::new(MemoryStore::new()));
+                        let scope = Scope::new().with_thread("t");
+                        for number in 0..count {
+                            let id = CheckpointId::new(at(number), None);
+                            log.append(&scope, &AuditRow::new(id, at(number), "ls", json!({}))).await.expect("kept");
+                        }
+                        let options = PruneCalls::new().with_keep_last(keep_last).with_before(before.map(at)).with_batch_rows(batch_rows);
+                        let stays = |number: &u64| {
+                            let newer = count - 1 - number;
+                            newer == 0 || keep_last.is_some_and(|last| newer < last) || before.is_some_and(|before| *number >= before)
+                        };
+                        let expected: Vec<u64> = (0..count).filter(stays).collect();
+                        let would = log.prune(&scope, &options.clone().with_dry_run(true)).await.expect("counted");
+                        assert_eq!(log.calls(&scope, None, None, 99).await.expect("read").calls.len() as u64, count, "{case}");
+                        assert_eq!(log.prune(&scope, &options).await.expect("pruned"), would, "{case}");
+                        let left = log.calls(&scope, None, None, 99).await.expect("read").calls;
+                        let left: Vec<u64> = left.iter().map(|call| call.at.as_second() as u64).collect();
+                        assert_eq!(left, expected, "{case}");
+                    }
+                }
+            }
+        }
     }
 }

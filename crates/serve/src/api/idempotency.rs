@@ -1,7 +1,7 @@
 //! Idempotency keys: a change with the header `Idempotency-Key` is made once, and a retry receives the first response.
 //!
-//! The first request with a key stores a mark, which the response replaces when the request ends. Mark and response are kept for
-//! [`KEPT_FOR`]; during that time the key admits nothing else. Of a response too large to store, only its status, headers and size are
+//! The first request with a key stores a mark, which the response replaces when the request ends. Mark and response are kept for a day,
+//! or as [`ServeOptions::idempotency_time`](crate::ServeOptions::idempotency_time) says; during that time the key admits nothing else. Of a response too large to store, only its status, headers and size are
 //! kept. The request runs to its end even if the client disconnects, and its mark is renewed while it runs. If renewals stop, the server
 //! has died and the effect of the request is unknown.
 //!
@@ -40,9 +40,6 @@ use uuid::Uuid;
 
 /// The namespace that response namespaces lie beneath.
 pub(crate) const ANSWERS_NAMESPACE: [&str; 2] = treehold_core::reserved::ANSWERS;
-
-/// How long marks and responses are kept.
-const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How often the mark of a running request is renewed, and how long after a renewal its server counts as alive.
 const RENEWED_EVERY: Duration = Duration::from_secs(15);
@@ -300,7 +297,7 @@ impl Keyed {
         };
         // The size is stored as metadata, so counting does not read bodies.
         let size = value.len();
-        self.api.store.commit(batch.put_item(namespace, key, size.to_string(), value, Some(KEPT_FOR))).await?;
+        self.api.store.commit(batch.put_item(namespace, key, size.to_string(), value, Some(self.api.limits.idempotency_time))).await?;
         if let Some(count) = self.api.keys.counts.lock().get_mut(namespace) {
             count.bytes += size as u64;
         }
@@ -357,7 +354,7 @@ impl Keyed {
             }
         }
         match settled {
-            Ok(()) if is_kept => tell_key(&mut parts.headers, KeyRecord::new(KeyState::Done, KEPT_FOR.as_secs())),
+            Ok(()) if is_kept => tell_key(&mut parts.headers, KeyRecord::new(KeyState::Done, self.api.limits.idempotency_time.as_secs())),
             Ok(()) => {}
             Err(error) => {
                 tracing::warn!(%error, "the answer of a request with a key was not saved; a repetition will report an unknown outcome")
@@ -444,9 +441,11 @@ impl Keyed {
             return Ok(());
         }
         let message = format!(
-            "{} idempotency keys of this user with {} bytes are stored, the most allowed; each expires a day after its request: send \
+            "{} idempotency keys of this user with {} bytes are stored, the most allowed; each expires {} after its request: send \
                 this one without a key, or later",
-            count.keys, count.bytes
+            count.keys,
+            count.bytes,
+            told(self.api.limits.idempotency_time)
         );
         Err(Error::new(ErrorKind::QuotaExceeded, message).without_effect())
     }
@@ -485,6 +484,15 @@ fn kept_answer(parts: &axum::http::response::Parts, body: &[u8]) -> KeptAnswer {
     let message = "the request was done once, with this status; its answer was too large to be stored";
     let short = serde_json::json!({"code": "answer_too_large", "message": message, "size_bytes": body.len()});
     KeptAnswer { status, headers, body: BASE64.encode(short.to_string()) }
+}
+
+/// Returns a time as a person says it.
+fn told(time: Duration) -> String {
+    match time.as_secs() {
+        86_400 => "a day".to_owned(),
+        seconds if seconds % 3_600 == 0 => format!("{} hours", seconds / 3_600),
+        seconds => format!("{} minutes", seconds / 60),
+    }
 }
 
 /// Describes the key of a row.

@@ -87,6 +87,8 @@ pub(super) struct ApiLimits {
     pub(super) body_bytes_per_second_min: u64,
     pub(super) streams_max: usize,
     pub(super) deadline: Duration,
+    /// How long the response to a request with a key is kept.
+    pub(super) idempotency_time: Duration,
     pub(super) http: HttpLimits,
     /// The prefix of the routes for the inspector of agent hosts, if they are served.
     pub(super) host_routes: Option<String>,

@@ -31,6 +31,7 @@ mod merge;
 mod name;
 mod pages;
 mod record;
+mod retain;
 mod review;
 mod row;
 mod store;
@@ -46,6 +47,7 @@ pub use merge::{
 };
 pub use name::check_checkpoint_name;
 pub use name::{find_checkpoint, is_reserved_name, open_checkpoint, with_checkpoint};
+pub use retain::{NamedCheckpoints, RetainOptions, Retained, owners};
 pub use review::Reviewer;
 pub use row::check_row;
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};

@@ -96,6 +96,21 @@ fn back(name: &str) -> Result<Option<usize>> {
     })
 }
 
+/// Returns whether a name may mean a checkpoint that has `newer` newer ones.
+pub(super) fn may_mean(name: &str, checkpoint: &Checkpoint, newer: u64) -> bool {
+    match back(name) {
+        Ok(Some(count)) => count as u64 == newer,
+        _ => checkpoint.label.as_deref() == Some(name) || abbreviates(name, checkpoint.id),
+    }
+}
+
+/// Returns whether an id starts with a name.
+fn abbreviates(name: &str, id: CheckpointId) -> bool {
+    let is_digits = name.len() >= PREFIX_CHARS_MIN && name.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let prefix = name.to_ascii_lowercase();
+    (is_digits && id.to_string().starts_with(&prefix)) || (CheckpointId::is_letters(name) && id.letters().starts_with(&prefix))
+}
+
 async fn nth(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str, back: usize) -> Result<Checkpoint> {
     let mut left = back;
     let mut options = ListOptions::new();
@@ -115,9 +130,6 @@ async fn nth(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str, back: u
 }
 
 async fn labelled(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) -> Result<Checkpoint> {
-    let is_digits = name.len() >= PREFIX_CHARS_MIN && name.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    let is_letters = CheckpointId::is_letters(name);
-    let prefix = name.to_ascii_lowercase();
     let (mut first, mut started) = (None, 0_usize);
     let mut options = ListOptions::new().with_limit(1_000);
     loop {
@@ -126,8 +138,7 @@ async fn labelled(checkpointer: &dyn Checkpointer, scope: &Scope, name: &str) ->
             if checkpoint.label.as_deref() == Some(name) {
                 return Ok(checkpoint);
             }
-            let id = checkpoint.id;
-            if (is_digits && id.to_string().starts_with(&prefix)) || (is_letters && id.letters().starts_with(&prefix)) {
+            if abbreviates(name, checkpoint.id) {
                 started += 1;
                 first.get_or_insert(checkpoint);
             }

@@ -7,6 +7,8 @@
 //! | `pages/{tenant}/{user}` | number of the pack | | pages of trees |
 //! | `bodies/{tenant}/{user}` | BLAKE3 hash | size | the content |
 //! | `pruned/{tenant}/{user}` | `pruned` | | changes whenever checkpoints are removed |
+//! | `pruned/{tenant}/{user}` | `named` | | changes whenever a fork, merge or restore names a checkpoint |
+//! | `pruned/{tenant}/{user}` | `swept` | | the version of `pruned` that a [policy](super::retain) has swept after |
 //!
 //! A checkpoint is one batch: new contents and pages, its record, and the head, whose version is the precondition. Pages and contents never
 //! change, so reading a checkpoint needs no lock. A [`sweep`](super::sweep) removes unused ones.
@@ -15,14 +17,16 @@ use super::cache::PageCache;
 use super::fault::{busy, no_checkpoint, no_thread, saved_meanwhile, taken};
 use super::pages::{Pages, Unsaved, body_key, load_foreign, pack_key};
 use super::record::{self, Record, Root};
+use super::sweep::{self, SweepOptions};
 use super::{
     At, Checkpoint, CheckpointId, CheckpointPage, Checkpointer, Head, ListOptions, Opened, Parent, PruneOptions, Pruned, PutOptions, Saved,
-    Swept, ThreadInfo, ThreadPage, sweep,
+    Swept, ThreadInfo, ThreadPage,
 };
 use crate::backend::{Holder, Link, StateSnapshot};
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -59,12 +63,14 @@ pub const SEPARATOR: char = '\u{1}';
 #[derive(Debug, Clone)]
 pub struct StoreCheckpointer {
     pub(super) store: Arc<dyn Store>,
-    clock: Clock,
+    pub(super) clock: Clock,
     /// Distinguishes the pages of this checkpointer from those of others.
     instance: u64,
     /// The number after that of the last pack, so that pack numbers differ even if the clock stands still.
     next_pack: Arc<AtomicU64>,
     cache: Arc<PageCache>,
+    /// The most rows that are removed at once.
+    pub(super) batch_rows: usize,
 }
 
 /// The namespaces of one tenant and user.
@@ -75,15 +81,40 @@ pub(super) struct UserNamespaces {
     pub(super) pages: Pages,
 }
 
+/// The checkpoints of a thread that are to be removed.
+#[derive(Debug, Default)]
+pub(super) struct Selected {
+    /// Their keys, newest first.
+    pub(super) keys: Vec<String>,
+    /// The number of the others.
+    pub(super) kept: u64,
+}
+
+/// Returns the batch that removes checkpoints.
+pub(super) fn removal(place: &UserNamespaces, keys: &[String]) -> Batch {
+    let batch = Batch::new().put(&place.pruned, PRUNED_KEY, Bytes::new());
+    keys.iter().fold(batch, |batch, key| batch.delete(&place.checkpoints, key.as_str()))
+}
+
 /// The key of the row that changes whenever checkpoints are removed.
 pub(super) const PRUNED_KEY: &str = "pruned";
+
+/// The key of the row that changes whenever a fork, merge or restore names a checkpoint.
+pub(super) const NAMED_KEY: &str = "named";
 
 impl StoreCheckpointer {
     /// Creates a checkpointer on a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         static INSTANCES: AtomicU64 = AtomicU64::new(0);
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
-        Self { store, clock: Clock::system(), instance, next_pack: Arc::default(), cache: Arc::default() }
+        Self { store, clock: Clock::system(), instance, next_pack: Arc::default(), cache: Arc::default(), batch_rows: ROWS }
+    }
+
+    /// Sets the most rows that a prune or sweep removes in one commit, at least 1. Other writers get their turn in between. Default 500.
+    #[must_use]
+    pub fn with_batch_rows(mut self, rows: usize) -> Self {
+        self.batch_rows = rows.max(1);
+        self
     }
 
     /// Sets the clock.
@@ -108,7 +139,7 @@ impl StoreCheckpointer {
     }
 
     /// Returns a checkpoint's record, and the head if the checkpoint is the head.
-    async fn find(&self, place: &UserNamespaces, thread: &str, at: At) -> Result<Option<(Record, Option<Head>)>> {
+    pub(super) async fn find(&self, place: &UserNamespaces, thread: &str, at: At) -> Result<Option<(Record, Option<Head>)>> {
         let head = async || {
             let item = self.store.get(&place.heads, thread).await?;
             item.map(|item| read_head(&item)).transpose()
@@ -256,11 +287,35 @@ impl StoreCheckpointer {
         let batch = Batch::new()
             .expect(&place.heads, thread, condition)
             // Its pages are only guaranteed to stay as long as it exists.
-            .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists);
+            .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists)
+            .put(&place.pruned, NAMED_KEY, Bytes::new());
         let created_at = head.is_none().then_some(record.checkpoint.created_at);
         let taken = Outbox::of(&options.extensions).take(&self.store);
         let batch = with_outbox(batch, &taken, id)?;
         self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record, taken).await
+    }
+
+    /// Selects the checkpoints of a thread that `removes` accepts, given each and the number of newer ones. The head is never selected.
+    pub(super) async fn select(
+        &self,
+        place: &UserNamespaces,
+        thread: &str,
+        head: CheckpointId,
+        mut removes: impl FnMut(&Checkpoint, u64) -> bool,
+    ) -> Result<Selected> {
+        let (mut newer, mut selected) = (0, Selected::default());
+        self.each(place, thread, |key, Record { checkpoint, .. }| {
+            // A checkpoint newer than the head that was read became the head since. `removes` sees every checkpoint.
+            if removes(&checkpoint, newer) && checkpoint.id < head {
+                selected.keys.push(key.to_owned());
+            } else {
+                selected.kept += 1;
+            }
+            newer += 1;
+            Ok(())
+        })
+        .await?;
+        Ok(selected)
     }
 
     /// Calls `each` with every checkpoint of a thread, newest first.
@@ -331,6 +386,7 @@ impl Checkpointer for StoreCheckpointer {
             if let Some(merged) = &options.merged {
                 // Content taken from it is only guaranteed to stay as long as it exists.
                 batch = batch.expect(&place.checkpoints, checkpoint_key(&merged.thread, merged.id), Condition::Exists);
+                batch = batch.put(&place.pruned, NAMED_KEY, Bytes::new());
             }
             if unsaved.body_bytes() > BATCH_BYTES_MAX {
                 batch = self.put_bodies(&place, &mut unsaved, batch).await?;
@@ -509,31 +565,18 @@ impl Checkpointer for StoreCheckpointer {
         let Some((_, head)) = self.find(&place, thread, At::Latest).await? else { return Err(no_thread(thread)) };
         let head = head.ok_or_else(|| no_thread(thread))?.id;
         let now = self.clock.now();
-        let (mut newer, mut kept, mut keys) = (0, 0, Vec::new());
-        self.each(&place, thread, |key, Record { checkpoint, .. }| {
-            // A checkpoint newer than the head that was read became the head since.
-            if checkpoint.id < head && options.removes(&checkpoint, newer, now) {
-                keys.push(key.to_owned());
-            } else {
-                kept += 1;
-            }
-            newer += 1;
-            Ok(())
-        })
-        .await?;
-        let removed = keys.len() as u64;
+        let selected = self.select(&place, thread, head, |checkpoint, newer| options.removes(checkpoint, newer, now)).await?;
         if !options.dry_run {
-            for some in keys.chunks(ROWS) {
-                let batch = Batch::new().put(&place.pruned, PRUNED_KEY, Bytes::new());
-                let batch = some.iter().fold(batch, |batch, key| batch.delete(&place.checkpoints, key.as_str()));
-                self.store.commit(batch).await?;
+            for some in selected.keys.rchunks(self.batch_rows) {
+                self.store.commit(removal(&place, some)).await?;
             }
         }
-        Ok(Pruned { removed, kept })
+        Ok(Pruned { removed: selected.keys.len() as u64, kept: selected.kept })
     }
 
     async fn sweep(&self, scope: &Scope, dry_run: bool) -> Result<Swept> {
-        sweep::sweep(&*self.store, &self.place(scope)?, dry_run).await
+        let options = SweepOptions { dry_run, rows: self.batch_rows, gone: &HashSet::new() };
+        sweep::sweep(&*self.store, &self.place(scope)?, &options).await
     }
 
     async fn threads(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage> {

@@ -13,32 +13,45 @@ use crate::backend::{Page, PageId, PageSource};
 use std::collections::HashSet;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
-use treehold_store::{Batch, Condition, Namespace, ScanOptions, Store};
+use treehold_store::{Batch, Condition, Item, Namespace, ScanOptions, Store};
 
 /// The number of pages that are read at once.
 const PAGES: usize = 256;
 
-/// The number of rows that are removed at once.
+/// The most rows that are removed at once.
 const ROWS: usize = 256;
+
+/// The most bytes of contents that are removed at once, unless one content is larger.
+const BATCH_BYTES: u64 = 4 << 20;
 
 /// How often all checkpoints are listed, because some were removed meanwhile.
 const LISTINGS_MAX: usize = 16;
 
-pub(super) async fn sweep(store: &dyn Store, place: &UserNamespaces, dry_run: bool) -> Result<Swept> {
+/// How a sweep works.
+pub(super) struct SweepOptions<'s> {
+    /// Only counts.
+    pub(super) dry_run: bool,
+    /// The most rows that are read or removed at once.
+    pub(super) rows: usize,
+    /// The keys of checkpoints that count as removed.
+    pub(super) gone: &'s HashSet<String>,
+}
+
+pub(super) async fn sweep(store: &dyn Store, place: &UserNamespaces, options: &SweepOptions<'_>) -> Result<Swept> {
     for _ in 0..LISTINGS_MAX {
         let before = pruned(store, place).await?;
         let began = store.current_version().await?;
-        let roots = roots(store, place).await?;
+        let roots = roots(store, place, options.gone).await?;
         if pruned(store, place).await? != before {
             continue;
         }
-        let marked = match mark(place, roots).await {
+        let marked = match mark(place, roots, options.rows.min(PAGES)).await {
             // Another sweep may have removed a page once its checkpoint was removed.
             Err(error) if error.kind() == ErrorKind::Corrupt && pruned(store, place).await? != before => continue,
             marked => marked?,
         };
         let mut swept = Swept { bodies_kept: marked.bodies.len() as u64, ..Swept::default() };
-        let sweep = Sweep { store, began, dry_run };
+        let sweep = Sweep { store, began, dry_run: options.dry_run, rows: options.rows.min(ROWS) };
         swept.packs = sweep.rows(&place.pages.packs, |key| marked.packs.contains(key)).await?.0;
         (swept.bodies, swept.body_bytes) = sweep.rows(&place.pages.bodies, |key| marked.bodies.contains(key)).await?;
         return Ok(swept);
@@ -50,14 +63,14 @@ async fn pruned(store: &dyn Store, place: &UserNamespaces) -> Result<Option<Vers
     Ok(store.get(&place.pruned, PRUNED_KEY).await?.map(|item| item.version))
 }
 
-/// Returns the roots of all trees.
-async fn roots(store: &dyn Store, place: &UserNamespaces) -> Result<HashSet<PageId>> {
+/// Returns the roots of all trees, without those of checkpoints that are `gone`.
+async fn roots(store: &dyn Store, place: &UserNamespaces, gone: &HashSet<String>) -> Result<HashSet<PageId>> {
     let mut roots = HashSet::new();
     for (namespace, is_heads) in [(&place.checkpoints, false), (&place.heads, true)] {
         let mut options = ScanOptions::new().with_values(is_heads);
         loop {
             let page = store.scan(namespace, options.clone()).await?;
-            for item in items(page.entries) {
+            for item in items(page.entries).filter(|item| is_heads || !gone.contains(&item.key)) {
                 let record = if is_heads { read_head(&item)?.0 } else { Record::from_bytes(&item.meta)? };
                 roots.insert(record.root.page(place.pages.origin));
             }
@@ -77,12 +90,12 @@ struct Marked {
     bodies: HashSet<String>,
 }
 
-async fn mark(place: &UserNamespaces, roots: HashSet<PageId>) -> Result<Marked> {
+async fn mark(place: &UserNamespaces, roots: HashSet<PageId>, pages_max: usize) -> Result<Marked> {
     let mut seen = roots;
     let mut waiting: Vec<PageId> = seen.iter().copied().collect();
     let mut marked = Marked::default();
     while !waiting.is_empty() {
-        let some = waiting.split_off(waiting.len().saturating_sub(PAGES));
+        let some = waiting.split_off(waiting.len().saturating_sub(pages_max));
         marked.packs.extend(some.iter().map(|id| pack_key(id.pack)));
         for page in place.pages.pages(&some).await? {
             match page {
@@ -105,6 +118,8 @@ struct Sweep<'s> {
     /// The version of the store when the sweep began.
     began: Version,
     dry_run: bool,
+    /// The most rows that are removed at once.
+    rows: usize,
 }
 
 impl Sweep<'_> {
@@ -115,11 +130,14 @@ impl Sweep<'_> {
         loop {
             let page = self.store.scan(namespace, options.clone()).await?;
             let unheld: Vec<_> = items(page.entries).filter(|item| item.version <= self.began && !is_held(&item.key)).collect();
-            for some in unheld.chunks(ROWS) {
+            let mut unheld = &unheld[..];
+            while !unheld.is_empty() {
+                let (some, rest) = unheld.split_at(self.some(unheld)?);
                 for item in self.remove(namespace, some).await? {
                     count += 1;
-                    size_bytes += if item.meta.is_empty() { 0 } else { record::decode::<u64>(&item.meta)? };
+                    size_bytes += size_of(item)?;
                 }
+                unheld = rest;
             }
             match page.next {
                 Some(next) => options.start_after = Some(next),
@@ -128,9 +146,21 @@ impl Sweep<'_> {
         }
     }
 
+    /// Returns how many of the rows to remove at once, at least one.
+    fn some(&self, unheld: &[Item]) -> Result<usize> {
+        let mut bytes = 0;
+        for (count, item) in unheld.iter().enumerate() {
+            bytes += size_of(item)?;
+            if count > 0 && (count == self.rows || bytes > BATCH_BYTES) {
+                return Ok(count);
+            }
+        }
+        Ok(unheld.len())
+    }
+
     /// Removes rows that still have their scanned versions, and returns them.
-    async fn remove<'i>(&self, namespace: &Namespace, items: &'i [treehold_store::Item]) -> Result<Vec<&'i treehold_store::Item>> {
-        let mut rest: Vec<&treehold_store::Item> = items.iter().collect();
+    async fn remove<'i>(&self, namespace: &Namespace, items: &'i [Item]) -> Result<Vec<&'i Item>> {
+        let mut rest: Vec<&Item> = items.iter().collect();
         while !self.dry_run && !rest.is_empty() {
             let batch = rest.iter().fold(Batch::new(), |batch, item| {
                 batch.expect(namespace, item.key.as_str(), Condition::Version(item.version)).delete(namespace, item.key.as_str())
@@ -147,4 +177,9 @@ impl Sweep<'_> {
         }
         Ok(rest)
     }
+}
+
+/// Returns the size of the content of a row, 0 for a pack of pages.
+fn size_of(item: &Item) -> Result<u64> {
+    if item.meta.is_empty() { Ok(0) } else { record::decode(&item.meta) }
 }

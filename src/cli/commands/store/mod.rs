@@ -1,6 +1,7 @@
 //! `store`: rows by namespace. Commands for whole stores are in separate files.
 
 mod archive;
+mod compact;
 mod copy;
 mod index;
 mod migrate;
@@ -31,6 +32,7 @@ pub(crate) enum Store {
     Put(put::Put),
     Rm(Rm),
     Search(search::Search),
+    Compact(compact::Compact),
     Copy(copy::Copy),
     Export(archive::Export),
     Import(archive::Import),
@@ -142,6 +144,7 @@ impl Store {
             Self::Put(put) => put.run(context).await,
             Self::Rm(rm) => rm.run(context).await,
             Self::Search(search) => search.run(context).await,
+            Self::Compact(compact) => compact.run(context).await,
             Self::Copy(copy) => copy.run(context).await,
             Self::Export(export) => export.run(context).await,
             Self::Import(import) => import.run(context).await,

@@ -1,0 +1,259 @@
+//! Retention: what a policy does not keep is removed, slowly and by itself.
+//!
+//! A [`RetentionPolicy`] says how many checkpoints and recorded calls are kept, by class of thread. [`Retention::run`] looks at every
+//! thread of a store once: it prunes checkpoints and calls, and removes the contents that only pruned checkpoints held. It works at a
+//! bounded rate, in small commits, so it can run beside a server ([`RetentionSweeper`]). Every commit is complete in itself, so a round
+//! may be dropped at any moment, and several processes may work on one store.
+//!
+//! [`treehold_tree::checkpoint`] decides what is never removed: the head of a thread, what undo, forks and merges need, and what a call
+//! may still read.
+
+mod claim;
+mod policy;
+mod sweeper;
+
+pub use policy::{KeepRule, RetentionPolicy, ThreadClass, ThreadRules};
+pub use sweeper::{RetentionSweeper, Round};
+
+use crate::audit::{self, AuditLog, PruneCalls};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::HashSet;
+use std::sync::Arc;
+use treehold_core::clock::Clock;
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::scope::Scope;
+use treehold_store::{Pace, PacedStore, Store, StoreExt};
+use treehold_tree::checkpoint::{Checkpointer, NamedCheckpoints, RetainOptions, Retained, StoreCheckpointer, owners};
+
+/// The most rows that are removed in one commit.
+const BATCH_ROWS: usize = 100;
+
+/// How many pages of a file are given back at once.
+const SHRINK_PAGES: usize = 64;
+
+/// How many threads are listed at once.
+const THREADS: usize = 100;
+
+/// How many faults a report describes.
+const FAULTS_MAX: usize = 20;
+
+/// How often the references between threads are collected for one thread, because forks, merges and restores were made meanwhile.
+const ATTEMPTS_MAX: u32 = 4;
+
+/// What one or more rounds removed, or what a dry run would remove.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct RetentionReport {
+    /// The number of threads with a rule.
+    pub threads: u64,
+    /// The number of removed checkpoints.
+    pub checkpoints: u64,
+    /// The number of removed records of calls.
+    pub calls: u64,
+    /// The number of removed contents, which no checkpoint held any more.
+    pub contents: u64,
+    /// Their size in bytes.
+    pub content_bytes: u64,
+    /// The number of removed packs of pages.
+    pub packs: u64,
+    /// The number of checkpoints that stay only for now, because a call may still read them.
+    pub deferred: u64,
+    /// The number of threads and users that could not be handled. The next round tries again.
+    pub failed: u64,
+    /// What went wrong with the first of them. The log has all.
+    pub faults: Vec<String>,
+}
+
+/// A policy and the store whose threads it is for.
+#[derive(Debug, Clone)]
+pub struct Retention {
+    store: Arc<dyn Store>,
+    policy: RetentionPolicy,
+    pace: Pace,
+    clock: Clock,
+}
+
+impl Retention {
+    /// Applies a policy to the threads of a store.
+    pub fn new(store: Arc<dyn Store>, policy: RetentionPolicy) -> Self {
+        let pace = Pace::new().with_rows_per_second(policy.rows_per_second);
+        Self { store, policy, pace, clock: Clock::system() }
+    }
+
+    /// Sets the clock that says how old something is.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets what tells whether the process has more urgent work.
+    #[must_use]
+    pub fn with_is_busy(mut self, is_busy: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.pace = self.pace.with_is_busy(Arc::new(is_busy));
+        self
+    }
+
+    /// Returns the policy.
+    pub fn policy(&self) -> &RetentionPolicy {
+        &self.policy
+    }
+
+    /// Looks at every thread once, and removes or only counts what the policy does not keep. Adds to `report` what was done, also if it
+    /// fails. A thread that fails does not stop the others.
+    ///
+    /// Cost: reads the record of every checkpoint twice, and the keys of old calls. After a removal, it reads every page of the user's
+    /// trees once. All of that at the rate of the policy.
+    ///
+    /// # Errors
+    /// The errors of the store if it cannot be used at all.
+    pub async fn run(&self, dry_run: bool, report: &mut RetentionReport) -> Result<()> {
+        if self.policy.keeps_everything() {
+            return Ok(());
+        }
+        let store: Arc<dyn Store> = Arc::new(PacedStore::new(self.store.clone(), self.pace.clone()));
+        let checkpointer = StoreCheckpointer::new(store.clone()).with_clock(self.clock.clone()).with_batch_rows(BATCH_ROWS);
+        let kinds = if self.policy.has_checkpoints() { &["heads", "pruned", audit::KIND][..] } else { &["heads", audit::KIND] };
+        let users = owners(&*store, kinds).await?;
+        let log = AuditLog::new(store);
+        for user in &users {
+            let round = UserRound { retention: self, checkpointer: &checkpointer, log: &log, user, dry_run };
+            if self.policy.has_checkpoints() {
+                self.settle(round.checkpoints(report).await, user, report).await?;
+            }
+            if self.policy.has_calls() {
+                self.settle(round.calls(report).await, user, report).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs and counts the failure of a user or a thread, and returns it if the store cannot be used at all.
+    async fn settle(&self, done: Result<()>, scope: &Scope, report: &mut RetentionReport) -> Result<()> {
+        let Err(error) = done else { return Ok(()) };
+        if error.kind() == ErrorKind::Unavailable && self.store.current_version().await.is_err() {
+            return Err(error);
+        }
+        report.failed += 1;
+        if report.faults.len() < FAULTS_MAX {
+            report.faults.push(fault(scope, &error));
+        }
+        let Scope { tenant, user, thread, .. } = scope;
+        tracing::warn!(tenant, user, thread, %error, "retention failed; retrying in the next round");
+        Ok(())
+    }
+
+    /// Gives space that the store no longer uses back to the file system, where its engine can, in small steps. Returns the number of
+    /// pages.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn shrink(&self) -> Result<u64> {
+        let store = PacedStore::new(self.store.clone(), self.pace.clone());
+        let mut pages = 0;
+        loop {
+            let given = store.shrink(SHRINK_PAGES).await?;
+            pages += given as u64;
+            if given < SHRINK_PAGES {
+                return Ok(pages);
+            }
+        }
+    }
+}
+
+/// Describes what went wrong with a user or a thread.
+fn fault(scope: &Scope, error: &Error) -> String {
+    let named = |what: &str, id: &Option<String>| id.as_ref().map(|id| format!("{what} `{id}`"));
+    let who = [named("thread", &scope.thread), named("user", &scope.user), named("tenant", &scope.tenant)];
+    format!("{}: {error}", who.into_iter().flatten().collect::<Vec<_>>().join(" of "))
+}
+
+/// One look at the threads of a user.
+struct UserRound<'r> {
+    retention: &'r Retention,
+    checkpointer: &'r StoreCheckpointer,
+    log: &'r AuditLog,
+    user: &'r Scope,
+    dry_run: bool,
+}
+
+impl UserRound<'_> {
+    /// Prunes the checkpoints of every thread, and then sweeps what only these held.
+    async fn checkpoints(&self, report: &mut RetentionReport) -> Result<()> {
+        let mut named = self.checkpointer.named(self.user).await?;
+        let mut gone = HashSet::new();
+        let mut after = None;
+        loop {
+            let page = self.checkpointer.threads(self.user, after.as_deref(), THREADS).await?;
+            for thread in page.threads {
+                let scope = self.user.clone().with_thread(thread.thread);
+                let pruned = self.prune(&scope, &mut named, &mut gone, report).await;
+                self.retention.settle(pruned, &scope, report).await?;
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        if let Some(swept) = self.checkpointer.sweep_after(self.user, self.dry_run, &gone).await? {
+            report.contents += swept.bodies;
+            report.content_bytes += swept.body_bytes;
+            report.packs += swept.packs;
+        }
+        Ok(())
+    }
+
+    async fn prune(
+        &self,
+        scope: &Scope,
+        named: &mut NamedCheckpoints,
+        gone: &mut HashSet<String>,
+        report: &mut RetentionReport,
+    ) -> Result<()> {
+        let policy = &self.retention.policy;
+        let Some(rule) = &policy.of(scope, scope.thread.as_deref().unwrap_or_default()).checkpoints else { return Ok(()) };
+        report.threads += 1;
+        let options = RetainOptions::new(rule.prune().with_dry_run(self.dry_run)).with_grace(policy.grace);
+        let options = options.with_names(policy.names.clone());
+        for _ in 0..ATTEMPTS_MAX {
+            let Retained { pruned, deferred, is_stale, gone: keys, .. } = match self.checkpointer.retain(scope, &options, named).await {
+                // It was removed meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                retained => retained?,
+            };
+            report.checkpoints += pruned.removed;
+            if !is_stale {
+                report.deferred += deferred;
+                gone.extend(keys);
+                return Ok(());
+            }
+            *named = self.checkpointer.named(self.user).await?;
+        }
+        Err(Error::new(ErrorKind::Conflict, "checkpoints kept being forked, merged or restored meanwhile"))
+    }
+
+    /// Prunes the record of calls of every thread, also of those without a checkpoint.
+    async fn calls(&self, report: &mut RetentionReport) -> Result<()> {
+        let mut after: Option<String> = None;
+        loop {
+            let (threads, more) = self.log.threads(self.user, after.as_deref(), THREADS).await?;
+            for thread in &threads {
+                let Some(rule) = &self.retention.policy.of(self.user, thread).calls else { continue };
+                let before = rule.older_than().map(|age| self.retention.clock.now().checked_sub(age).unwrap_or(jiff::Timestamp::MIN));
+                let options = PruneCalls::new().with_keep_last(rule.keep_last()).with_before(before);
+                let options = options.with_dry_run(self.dry_run).with_batch_rows(BATCH_ROWS);
+                let scope = self.user.clone().with_thread(thread);
+                let pruned = self.log.prune(&scope, &options).await.map(|removed| report.calls += removed);
+                self.retention.settle(pruned, &scope, report).await?;
+            }
+            after = threads.last().cloned();
+            if !more || after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! `sweep`: removes what the configuration does not keep.
+
+use crate::cli::context::Context;
+use crate::cli::exit::{Failure, Outcome};
+use crate::cli::output::counted;
+use crate::retention::{Retention, RetentionReport};
+use crate::store::StoreExt;
+use crate::{Error, ErrorKind};
+use clap::Args;
+
+/// The most expired rows to remove at a time.
+const ROWS: usize = 1_000;
+
+/// Remove what the configuration does not keep
+///
+/// Removes expired rows from every store, and from all threads of all users the checkpoints and recorded calls that `[retention]`
+/// does not keep, with the contents that only they held. Then gives the space back to the file system, where the engine can. A
+/// server with `[retention]` does the same by itself. Works at the rate of `rows_per_second`, and may be stopped and repeated.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  treehold sweep --dry-run
+  treehold sweep")]
+pub(crate) struct Sweep {
+    /// Only count what would be removed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Sweep {
+    pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
+        let (config, stores) = (context.config()?, context.stores()?);
+        let retention = config.retention(&stores)?;
+        let keeps_everything = retention.policy().keeps_everything();
+        let progress = context.progress("removing");
+        progress.wait();
+        let mut expired = 0;
+        for (_, store) in stores.iter() {
+            expired += if self.dry_run { store.stats().await?.expired } else { remove_expired(&**store).await? };
+        }
+        let mut report = RetentionReport::default();
+        retention.run(self.dry_run, &mut report).await?;
+        let mut pages = 0;
+        if !self.dry_run {
+            for (_, store) in stores.iter() {
+                pages += Retention::new(store.clone(), retention.policy().clone()).shrink().await?;
+            }
+        }
+        drop(progress);
+        if !context.out.is_text() {
+            let mut value = serde_json::to_value(&report).map_err(std::io::Error::from)?;
+            (value["expired"], value["pages"], value["dry_run"]) = (expired.into(), pages.into(), self.dry_run.into());
+            context.out.json(&value)?;
+        } else {
+            print(context, &report, expired, pages, self.dry_run)?;
+        }
+        if keeps_everything {
+            context.out.notice("`[retention]` has no rules, so checkpoints and calls were kept");
+        }
+        if report.deferred > 0 {
+            let deferred = count(report.deferred, "checkpoint", "checkpoints");
+            context.out.notice(format_args!("{deferred} more may go after the `grace` of `[retention]`"));
+        }
+        if report.failed > 0 {
+            let failed = count(report.failed, "thread or user", "threads or users");
+            report.faults.iter().for_each(|fault| context.out.notice(fault));
+            context.out.notice(format_args!("{failed} could not be handled; the rest was"));
+            return Ok(Outcome::Failed(ErrorKind::Corrupt));
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+async fn remove_expired(store: &dyn crate::Store) -> Result<u64, Error> {
+    let mut removed = 0;
+    loop {
+        let swept = store.sweep(ROWS).await?;
+        removed += swept as u64;
+        if swept < ROWS {
+            return Ok(removed);
+        }
+    }
+}
+
+fn count(count: u64, one: &str, many: &str) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), one, many)
+}
+
+fn print(context: &mut Context, report: &RetentionReport, expired: u64, pages: u64, dry_run: bool) -> Result<(), Failure> {
+    let verb = if dry_run { "would remove" } else { "removed" };
+    let (checkpoints, calls) = (count(report.checkpoints, "checkpoint", "checkpoints"), count(report.calls, "call", "calls"));
+    let (contents, rows) = (count(report.contents, "content", "contents"), count(expired, "expired row", "expired rows"));
+    context.out.line(format_args!("{verb} {checkpoints}, {calls}, {contents} of {} bytes, {rows}", report.content_bytes))?;
+    if pages > 0 {
+        context.out.line(format_args!("gave back {} to the file system", count(pages, "page", "pages")))?;
+    }
+    Ok(())
+}
