@@ -33,10 +33,12 @@ impl Rm {
     pub(crate) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         apply_all(context, async |context| {
             let tree = context.tree().await?;
-            let mut changes = Vec::new();
+            let mut changes: Vec<Change> = Vec::new();
             for path in &self.paths {
                 let path = VfsPathBuf::parse(path)?;
-                if !self.force || tree.exists(path.as_str()).await? {
+                // What a path before this one removes does not exist any more.
+                let is_gone = || changes.iter().any(|change| path.starts_with(change.path()));
+                if !self.force || (!is_gone() && tree.exists(path.as_str()).await?) {
                     changes.push(Change::Delete { path, recursive: self.recursive, expect: self.if_version });
                 }
             }

@@ -339,3 +339,17 @@ fn tree_reports_directories_denied_by_a_rule() {
     let tree: serde_json::Value = serde_json::from_slice(&drawn.get_output().stdout).unwrap();
     assert_eq!(tree["failures"][0]["path"], "/workspace/shut");
 }
+
+/// Regression: `rm -rf` failed on a path that another one of its paths had removed.
+#[test]
+fn forced_removal_takes_paths_that_contain_each_other_or_repeat() {
+    let home = Home::new();
+    for top in ["/d", "/memories/d"] {
+        let inner = format!("{top}/e/file");
+        for paths in [[top, &inner, top], [&inner, top, &inner], [&inner, &inner, top]] {
+            home.ok(&["write", &inner, "x"]);
+            home.ok(&[&["rm", "-rf"][..], &paths].concat());
+            home.error(&["ls", top], 3);
+        }
+    }
+}
