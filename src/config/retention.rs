@@ -18,7 +18,8 @@ use treehold_core::error::{Error, Result};
 pub struct RetentionConfig {
     /// The pause between two rounds of `treehold serve`, such as `1h`. Of several servers on one store, one does the work. Default `1h`.
     pub every: String,
-    /// How long the state before the newest one stays, because a call may still read it. Default `1m`; `0s` for not at all.
+    /// How long the state before the newest one stays, because a call may still read it. `treehold serve` keeps it
+    /// at least as long as a request may take. Default `1h`; `0s` for not at all.
     pub grace: String,
     /// The most rows that are read and removed per second. Default 1,000.
     pub rows_per_second: u32,
@@ -72,10 +73,10 @@ pub struct KeepCalls {
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct RetentionClassConfig {
-    /// The ids of the threads, as globs. Default all.
+    /// The ids of the threads, as globs of whole ids: `*` does not match `/`, `**` does. Default all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<String>,
-    /// The users of the threads, as globs. Default all.
+    /// The users of the threads, in every tenant, as such globs. Default all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
     /// The rule for their checkpoints. Default none: all are kept.
@@ -90,7 +91,7 @@ impl Default for RetentionConfig {
     fn default() -> Self {
         Self {
             every: "1h".to_owned(),
-            grace: "1m".to_owned(),
+            grace: "1h".to_owned(),
             rows_per_second: RetentionPolicy::new().rows_per_second,
             checkpoints: None,
             calls: None,

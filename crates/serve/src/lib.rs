@@ -466,7 +466,8 @@ impl HttpServer {
         let retention = options.retention.clone().filter(|(retention, _)| !retention.policy().keeps_everything());
         let retention = retention.map(|(retention, every)| {
             let (running, counted) = (metrics.running(), metrics.clone());
-            let retention = retention.with_is_busy(move || running.get() > 0);
+            // No request sees what it reads removed.
+            let retention = retention.with_grace_of_at_least(options.deadline).with_is_busy(move || running.get() > 0);
             RetentionSweeper::start(retention, every, Arc::new(move |round| counted.retention(round)))
         });
         let traces = options.traces.clone();

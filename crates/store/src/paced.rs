@@ -26,7 +26,8 @@ pub struct Pace {
     pub rows_per_second: u32,
     /// How many rows a scan returns at most. Default 100.
     pub page_rows: usize,
-    /// Whether the process has more urgent work. A call waits until it has none, for at most a second. By default it never has.
+    /// Whether the process has more urgent work. A call waits until it has none, at most as long again as the rate makes it wait, and at most
+    /// a second. By default it never has.
     pub is_busy: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -71,8 +72,8 @@ impl fmt::Debug for Pace {
 pub struct PacedStore {
     inner: Arc<dyn Store>,
     pace: Pace,
-    /// When the next call may begin.
-    next: Mutex<Instant>,
+    /// When the next call may begin, and how long it has to wait after the one before.
+    next: Mutex<(Instant, Duration)>,
 }
 
 impl PacedStore {
@@ -81,14 +82,14 @@ impl PacedStore {
     /// # Panics
     /// Its calls panic outside of a Tokio runtime.
     pub fn new(inner: Arc<dyn Store>, pace: Pace) -> Self {
-        Self { inner, pace, next: Mutex::new(Instant::now()) }
+        Self { inner, pace, next: Mutex::new((Instant::now(), Duration::ZERO)) }
     }
 
     /// Waits for the turn of a call.
     async fn turn(&self) {
-        let next = *self.next.lock();
+        let (next, wait) = *self.next.lock();
         sleep_until(next).await;
-        let until = Instant::now() + BUSY_MAX;
+        let until = Instant::now() + wait.min(BUSY_MAX);
         while (self.pace.is_busy)() && Instant::now() < until {
             sleep(BUSY_LOOK).await;
         }
@@ -98,7 +99,7 @@ impl PacedStore {
     fn spend(&self, rows: usize) {
         let time = Duration::from_secs_f64(rows.max(1) as f64 / f64::from(self.pace.rows_per_second));
         let mut next = self.next.lock();
-        *next = Instant::now().max(*next) + time;
+        *next = (Instant::now().max(next.0) + time, time);
     }
 }
 
@@ -239,16 +240,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn call_waits_for_urgent_work_but_not_for_ever() {
+    async fn urgent_work_at_most_doubles_the_wait() {
         let busy = Arc::new(AtomicBool::new(true));
         let asked = busy.clone();
-        let pace = Pace::new().with_rows_per_second(u32::MAX).with_is_busy(Arc::new(move || asked.load(Ordering::Relaxed)));
+        let pace = Pace::new().with_rows_per_second(10).with_is_busy(Arc::new(move || asked.load(Ordering::Relaxed)));
         let paced = PacedStore::new(Arc::new(MemoryStore::new()), pace);
         let began = Instant::now();
-        paced.get(&namespace(), "k").await.expect("read");
-        assert_eq!(began.elapsed().as_secs(), 1);
-        busy.store(false, Ordering::Relaxed);
-        paced.get(&namespace(), "k").await.expect("read");
-        assert_eq!(began.elapsed().as_secs(), 1, "nothing is urgent any more");
+        for (is_busy, ended_at) in [(true, 0), (true, 200), (true, 400), (false, 500), (false, 600)] {
+            busy.store(is_busy, Ordering::Relaxed);
+            paced.get(&namespace(), "k").await.expect("read");
+            assert_eq!(began.elapsed().as_millis() / 10 * 10, ended_at);
+        }
     }
 }

@@ -8,9 +8,6 @@ use crate::store::StoreExt;
 use crate::{Error, ErrorKind};
 use clap::Args;
 
-/// The most expired rows to remove at a time.
-const ROWS: usize = 1_000;
-
 /// Remove what the configuration does not keep
 ///
 /// Removes expired rows from every store, and from all threads of all users the checkpoints and recorded calls that `[retention]`
@@ -33,16 +30,23 @@ impl Sweep {
         let keeps_everything = retention.policy().keeps_everything();
         let progress = context.progress("removing");
         progress.wait();
-        let mut expired = 0;
-        for (_, store) in stores.iter() {
-            expired += if self.dry_run { store.stats().await?.expired } else { remove_expired(&**store).await? };
-        }
         let mut report = RetentionReport::default();
-        retention.run(self.dry_run, &mut report).await?;
-        let mut pages = 0;
-        if !self.dry_run {
-            for (_, store) in stores.iter() {
-                pages += Retention::new(store.clone(), retention.policy().clone()).shrink().await?;
+        let mut kind = ErrorKind::Corrupt;
+        if let Err(error) = retention.run(self.dry_run, &mut report).await {
+            kind = error.kind();
+            report.fail(format!("threads: {error}"));
+        }
+        let (mut expired, mut pages) = (0, 0);
+        for (name, store) in stores.iter() {
+            let of_store = Retention::new(store.clone(), retention.policy().clone());
+            let removed = if self.dry_run { store.stats().await.map(|stats| (stats.expired, 0)) } else { tidied(&of_store).await };
+            match removed {
+                Ok((rows, given)) => (expired, pages) = (expired + rows, pages + given),
+                // The other stores are handled all the same.
+                Err(error) => {
+                    kind = error.kind();
+                    report.fail(format!("store `{name}`: {error}"));
+                }
             }
         }
         drop(progress);
@@ -61,24 +65,18 @@ impl Sweep {
             context.out.notice(format_args!("{deferred} more may go after the `grace` of `[retention]`"));
         }
         if report.failed > 0 {
-            let failed = count(report.failed, "thread or user", "threads or users");
+            let failed = count(report.failed, "thread, user or store", "threads, users or stores");
             report.faults.iter().for_each(|fault| context.out.notice(fault));
             context.out.notice(format_args!("{failed} could not be handled; the rest was"));
-            return Ok(Outcome::Failed(ErrorKind::Corrupt));
+            return Ok(Outcome::Failed(kind));
         }
         Ok(Outcome::Done)
     }
 }
 
-async fn remove_expired(store: &dyn crate::Store) -> Result<u64, Error> {
-    let mut removed = 0;
-    loop {
-        let swept = store.sweep(ROWS).await?;
-        removed += swept as u64;
-        if swept < ROWS {
-            return Ok(removed);
-        }
-    }
+/// Removes the expired rows of a store and gives its space back. Returns the number of rows and of pages.
+async fn tidied(retention: &Retention) -> Result<(u64, u64), Error> {
+    Ok((retention.remove_expired().await?, retention.shrink().await?))
 }
 
 fn count(count: u64, one: &str, many: &str) -> String {

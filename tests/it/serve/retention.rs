@@ -164,7 +164,7 @@ fn recent_checkpoints_stay_for_the_grace_and_the_command_says_so() {
 }
 
 #[test]
-fn damaged_thread_is_named_and_the_rest_is_handled() {
+fn damaged_threads_are_named_and_the_rest_is_handled() {
     let (home, place) = home(RULES);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -174,11 +174,16 @@ fn damaged_thread_is_named_and_the_rest_is_handled() {
         let scan = treehold::store::ScanOptions::new().with_prefix("other\u{1}");
         let last = store.scan(&namespace, scan).await.unwrap().entries.last().unwrap().key().to_owned();
         store.commit(Batch::new().put_with_meta(&namespace, last, "damaged", "")).await.unwrap();
+        let scope = Scope::new().with_tenant("default").with_user("default");
+        let heads = treehold::checkpoint::namespace_of(&scope, "heads").unwrap();
+        store.commit(Batch::new().put_with_meta(&heads, "other", "damaged", "damaged")).await.unwrap();
     });
     let (code, out, said) = ended(home.path(), &["sweep"]);
     assert_eq!(code, Some(6), "{out}{said}");
-    assert!(out.starts_with("removed 48 checkpoints, "), "{out}");
-    assert!(said.contains("thread `other` of user `eve` of tenant `default`: "), "{said}");
+    assert!(out.starts_with("removed 32 checkpoints, "), "{out}");
+    for user in ["eve", "default"] {
+        assert!(said.contains(&format!("thread `other` of user `{user}` of tenant `default`: ")), "{said}");
+    }
 }
 
 #[test]

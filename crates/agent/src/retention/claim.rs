@@ -10,7 +10,7 @@ use treehold_tree::checkpoint::RESERVED_NAMESPACE;
 const KEY: &str = "claim";
 
 /// How long a claim holds without being renewed, and how often it is renewed.
-const HELD_FOR: Duration = Duration::from_secs(120);
+pub(super) const HELD_FOR: Duration = Duration::from_secs(120);
 const RENEWED_EVERY: Duration = Duration::from_secs(30);
 
 /// The right to look at a store, so that several processes do not read the same rows at once. It saves work only: nothing goes wrong if two

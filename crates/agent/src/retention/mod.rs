@@ -20,6 +20,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
@@ -38,9 +39,6 @@ const THREADS: usize = 100;
 /// How many faults a report describes.
 const FAULTS_MAX: usize = 20;
 
-/// How often the references between threads are collected for one thread, because forks, merges and restores were made meanwhile.
-const ATTEMPTS_MAX: u32 = 4;
-
 /// What one or more rounds removed, or what a dry run would remove.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[non_exhaustive]
@@ -57,12 +55,22 @@ pub struct RetentionReport {
     pub content_bytes: u64,
     /// The number of removed packs of pages.
     pub packs: u64,
-    /// The number of checkpoints that stay only for now, because a call may still read them.
+    /// The number of checkpoints that stay only for now: a call may still read them, or they were named while the round ran.
     pub deferred: u64,
     /// The number of threads and users that could not be handled. The next round tries again.
     pub failed: u64,
     /// What went wrong with the first of them. The log has all.
     pub faults: Vec<String>,
+}
+
+impl RetentionReport {
+    /// Counts and describes something that could not be handled.
+    pub fn fail(&mut self, fault: String) {
+        self.failed += 1;
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push(fault);
+        }
+    }
 }
 
 /// A policy and the store whose threads it is for.
@@ -92,6 +100,16 @@ impl Retention {
     #[must_use]
     pub fn with_is_busy(mut self, is_busy: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.pace = self.pace.with_is_busy(Arc::new(is_busy));
+        self
+    }
+
+    /// Raises the time for which a checkpoint stays after another one followed it, for callers that may read it for so long. A policy
+    /// without such a time keeps none.
+    #[must_use]
+    pub fn with_grace_of_at_least(mut self, grace: Duration) -> Self {
+        if !self.policy.grace.is_zero() {
+            self.policy.grace = self.policy.grace.max(grace);
+        }
         self
     }
 
@@ -135,13 +153,26 @@ impl Retention {
         if error.kind() == ErrorKind::Unavailable && self.store.current_version().await.is_err() {
             return Err(error);
         }
-        report.failed += 1;
-        if report.faults.len() < FAULTS_MAX {
-            report.faults.push(fault(scope, &error));
-        }
+        report.fail(fault(scope, &error));
         let Scope { tenant, user, thread, .. } = scope;
         tracing::warn!(tenant, user, thread, %error, "retention failed; retrying in the next round");
         Ok(())
+    }
+
+    /// Removes the expired rows of the store, in small steps at the rate of the policy. Returns their number.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn remove_expired(&self) -> Result<u64> {
+        let store = PacedStore::new(self.store.clone(), self.pace.clone());
+        let mut removed = 0;
+        loop {
+            let swept = store.sweep(BATCH_ROWS).await?;
+            removed += swept as u64;
+            if swept < BATCH_ROWS {
+                return Ok(removed);
+            }
+        }
     }
 
     /// Gives space that the store no longer uses back to the file system, where its engine can, in small steps. Returns the number of
@@ -181,56 +212,65 @@ struct UserRound<'r> {
 impl UserRound<'_> {
     /// Prunes the checkpoints of every thread, and then sweeps what only these held.
     async fn checkpoints(&self, report: &mut RetentionReport) -> Result<()> {
-        let mut named = self.checkpointer.named(self.user).await?;
+        let policy = &self.retention.policy;
+        // The references between threads are collected only for a user with a rule.
+        let mut named = None;
         let mut gone = HashSet::new();
         let mut after = None;
         loop {
-            let page = self.checkpointer.threads(self.user, after.as_deref(), THREADS).await?;
-            for thread in page.threads {
-                let scope = self.user.clone().with_thread(thread.thread);
-                let pruned = self.prune(&scope, &mut named, &mut gone, report).await;
+            let (threads, next) = self.checkpointer.thread_ids(self.user, after.as_deref(), THREADS).await?;
+            for thread in threads {
+                let Some(rule) = &policy.of(self.user, &thread).checkpoints else { continue };
+                if named.is_none() {
+                    named = Some(self.checkpointer.named(self.user).await?);
+                }
+                let options = RetainOptions::new(rule.prune().with_dry_run(self.dry_run)).with_grace(policy.grace);
+                let options = options.with_names(policy.names.clone());
+                let scope = self.user.clone().with_thread(thread);
+                let pruned = self.prune(&scope, &options, named.as_ref(), &mut gone, report).await;
                 self.retention.settle(pruned, &scope, report).await?;
             }
-            match page.next {
+            match next {
                 Some(next) => after = Some(next),
                 None => break,
             }
         }
-        if let Some(swept) = self.checkpointer.sweep_after(self.user, self.dry_run, &gone).await? {
-            report.contents += swept.bodies;
-            report.content_bytes += swept.body_bytes;
-            report.packs += swept.packs;
+        match self.checkpointer.sweep_after(self.user, self.dry_run, &gone).await {
+            Ok(Some(swept)) => {
+                report.contents += swept.bodies;
+                report.content_bytes += swept.body_bytes;
+                report.packs += swept.packs;
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            // Checkpoints kept being removed meanwhile; what is left is swept in the next round.
+            Err(error) if error.kind() == ErrorKind::Unavailable && self.retention.store.current_version().await.is_ok() => {
+                tracing::debug!(%error, "contents are swept in the next round");
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     async fn prune(
         &self,
         scope: &Scope,
-        named: &mut NamedCheckpoints,
+        options: &RetainOptions,
+        named: Option<&NamedCheckpoints>,
         gone: &mut HashSet<String>,
         report: &mut RetentionReport,
     ) -> Result<()> {
-        let policy = &self.retention.policy;
-        let Some(rule) = &policy.of(scope, scope.thread.as_deref().unwrap_or_default()).checkpoints else { return Ok(()) };
+        let Some(named) = named else { return Ok(()) };
         report.threads += 1;
-        let options = RetainOptions::new(rule.prune().with_dry_run(self.dry_run)).with_grace(policy.grace);
-        let options = options.with_names(policy.names.clone());
-        for _ in 0..ATTEMPTS_MAX {
-            let Retained { pruned, deferred, is_stale, gone: keys, .. } = match self.checkpointer.retain(scope, &options, named).await {
-                // It was removed meanwhile.
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-                retained => retained?,
-            };
-            report.checkpoints += pruned.removed;
-            if !is_stale {
-                report.deferred += deferred;
-                gone.extend(keys);
-                return Ok(());
-            }
-            *named = self.checkpointer.named(self.user).await?;
-        }
-        Err(Error::new(ErrorKind::Conflict, "checkpoints kept being forked, merged or restored meanwhile"))
+        let Retained { pruned, deferred, gone: keys, .. } = match self.checkpointer.retain(scope, options, named).await {
+            // It was removed meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            retained => retained?,
+        };
+        report.checkpoints += pruned.removed;
+        report.deferred += deferred;
+        gone.extend(keys);
+        Ok(())
     }
 
     /// Prunes the record of calls of every thread, also of those without a checkpoint.

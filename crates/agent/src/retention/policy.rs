@@ -108,8 +108,10 @@ pub struct ThreadClass {
 }
 
 impl ThreadClass {
-    /// Creates a class of the threads whose id matches one of the globs, and whose user matches one of the others. An empty list matches
-    /// every one, but not both may be empty.
+    /// Creates a class of the threads whose id matches one of the globs, and whose user matches one of the others, in every tenant. An empty
+    /// list matches every one, but not both may be empty.
+    ///
+    /// A glob matches a whole id. `*` does not match a `/` in it, `**` does.
     ///
     /// # Errors
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a malformed glob, and for a class of all threads.
@@ -119,7 +121,7 @@ impl ThreadClass {
                 "a class without `threads` and `users` is every thread; name some, or set the rules for all",
             ));
         }
-        let globs = |texts: &[String]| texts.iter().map(|text| Glob::parse(text, false)).collect::<Result<Vec<_>>>();
+        let globs = |texts: &[String]| texts.iter().map(|text| Glob::parse(&format!("/{text}"), false)).collect::<Result<Vec<_>>>();
         Ok(Self { threads: globs(threads)?, users: globs(users)?, rules })
     }
 
@@ -139,7 +141,7 @@ pub struct RetentionPolicy {
     pub classes: Vec<ThreadClass>,
     /// Keeps checkpoints that these names may mean, in every thread.
     pub names: Vec<String>,
-    /// Keeps a checkpoint for this long after another one followed it, because a call may still read it. Default one minute.
+    /// Keeps a checkpoint for this long after another one followed it, because a call may still read it. Default one hour.
     pub grace: Duration,
     /// How many rows are read and removed per second. Default 1,000.
     pub rows_per_second: u32,
@@ -148,7 +150,7 @@ pub struct RetentionPolicy {
 impl Default for RetentionPolicy {
     fn default() -> Self {
         let (rules, classes, names) = (ThreadRules::new(), Vec::new(), Vec::new());
-        Self { rules, classes, names, grace: Duration::from_secs(60), rows_per_second: 1_000 }
+        Self { rules, classes, names, grace: Duration::from_secs(60 * 60), rows_per_second: 1_000 }
     }
 }
 
@@ -250,6 +252,9 @@ mod tests {
             assert_eq!(found.checkpoints.as_ref().and_then(KeepRule::keep_last), Some(count), "{user} {thread}");
         }
         assert_eq!(policy.of(&Scope::new(), "main"), &policy.rules, "a thread of no user");
+        for (user, thread) in [("ada", "customer-7/scratch-plan"), ("ada", "scratch-1/a"), ("team/ci", "main"), ("ada", "a/tmp")] {
+            assert_eq!(policy.of(&Scope::new().with_user(user), thread), &policy.rules, "a glob matches whole ids: {user} {thread}");
+        }
         assert!(ThreadClass::new(&[], &[], rules(1)).is_err());
     }
 

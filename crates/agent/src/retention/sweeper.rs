@@ -1,6 +1,6 @@
 //! Rounds at regular intervals.
 
-use super::claim::Claim;
+use super::claim::{Claim, HELD_FOR};
 use super::{Retention, RetentionReport};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,8 +60,11 @@ async fn sweep_on(retention: Retention, every: Duration, tell: Arc<dyn Fn(&Round
         let began = Instant::now();
         let mut round = Round { report: RetentionReport::default(), pages: 0, took: Duration::ZERO, is_complete: false };
         match claimed(&retention, every, &mut round).await {
-            // Another process does the work.
-            Ok(false) => continue,
+            // Another process does the work, or has ended while it did.
+            Ok(false) => {
+                pause = every.min(HELD_FOR);
+                continue;
+            }
             Ok(true) => {}
             Err(error) => {
                 tracing::warn!(store = %retention.store, %error, "removing what is no longer kept failed; retrying in the next round")

@@ -4,22 +4,23 @@
 //!
 //! - the head of a thread and the checkpoint before it, to which an undo returns; after a restore also the restored checkpoint and the one
 //!   before that;
-//! - the checkpoints between which forks and merges run, as long as both threads exist: they are the bases of later merges;
+//! - the checkpoints between which forks and merges run, as long as both threads exist, and restores in a thread that has merges, since one
+//!   of them may have undone a merge: they decide from where later merges begin;
 //! - checkpoints that were the head until a short time ago, because a call may still read them;
 //! - checkpoints that history routes name.
 //!
 //! The references between threads are collected once for all threads of a user ([`NamedCheckpoints`]). Forks, merges and restores change a
-//! row, and a removal depends on the version that this row had before the references were collected. So no checkpoint is removed that was
-//! named meanwhile.
+//! row of the thread whose checkpoint they name, and a removal depends on the version that this row had before the references were
+//! collected. So no checkpoint is removed that was named meanwhile.
 
 #[cfg(doc)]
 use super::Checkpointer;
 use super::fault::no_thread;
 use super::name::may_mean;
 use super::record::Record;
-use super::store::{NAMED_KEY, PRUNED_KEY, Selected, StoreCheckpointer, items, namespace_of, removal, thread_of};
+use super::store::{NAMED, PRUNED_KEY, Selected, StoreCheckpointer, items, named_key, namespace_of, removal, thread_of};
 use super::sweep::{self, SweepOptions};
-use super::{At, Checkpoint, CheckpointId, PruneOptions, Pruned, RESERVED_NAMESPACE, Swept};
+use super::{At, Checkpoint, CheckpointId, PruneOptions, Pruned, RESERVED_NAMESPACE, SEPARATOR, Swept};
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -34,31 +35,36 @@ const SWEPT_KEY: &str = "swept";
 /// The checkpoints of a user that forks and merges name, as of one moment.
 #[derive(Debug, Clone, Default)]
 pub struct NamedCheckpoints {
-    /// The version of the row that changes with each name.
-    version: Option<Version>,
+    /// By thread, the version of the row that changes whenever one of its checkpoints is named.
+    versions: HashMap<String, Version>,
     /// The threads that exist.
     threads: HashSet<String>,
+    /// The threads into which something was merged.
+    merging: HashSet<String>,
     /// The named checkpoints by thread.
     named: HashMap<String, HashSet<CheckpointId>>,
 }
 
 impl NamedCheckpoints {
-    /// Returns whether a fork or merge needs a checkpoint: one that starts a fork of an existing thread, that merged an existing thread, or
-    /// that another names.
+    /// Returns whether a fork or merge needs a checkpoint: one that starts a fork of an existing thread, that merged an existing thread, that
+    /// another names, or that may say that a merge was undone.
     fn needs(&self, thread: &str, checkpoint: &Checkpoint) -> bool {
         let source = checkpoint.parent.as_ref().and_then(|parent| parent.thread.as_ref());
         let merged = checkpoint.merged.as_ref().map(|merged| &merged.thread);
+        let is_restore = checkpoint.parent.as_ref().is_some_and(|parent| parent.restored.is_some());
         source.into_iter().chain(merged).any(|other| self.threads.contains(other))
+            || (is_restore && self.merging.contains(thread))
             || self.named.get(thread).is_some_and(|ids| ids.contains(&checkpoint.id))
     }
 
-    fn add(&mut self, checkpoint: Checkpoint) {
+    fn add(&mut self, key: &str, checkpoint: Checkpoint) {
         if let Some(parent) = checkpoint.parent
             && let Some(thread) = parent.thread
         {
             self.named.entry(thread).or_default().insert(parent.id);
         }
         if let Some(merged) = checkpoint.merged {
+            self.merging.extend(key.split_once(SEPARATOR).map(|(thread, _)| thread.to_owned()));
             self.named.entry(merged.thread).or_default().insert(merged.id);
         }
     }
@@ -103,10 +109,9 @@ impl RetainOptions {
 pub struct Retained {
     /// The counts.
     pub pruned: Pruned,
-    /// How many of the kept ones stay only because they were the head until a short time ago.
+    /// How many of the kept ones stay only for now: they were the head until a short time ago, or a fork, merge or restore was made from the
+    /// thread since the references were collected.
     pub deferred: u64,
-    /// Whether a fork, merge or restore was made meanwhile. The rest stays until the references are collected again.
-    pub is_stale: bool,
     /// After a dry run, what a following [`StoreCheckpointer::sweep_after`] counts as removed.
     pub gone: Vec<String>,
 }
@@ -158,16 +163,19 @@ impl StoreCheckpointer {
     /// Those of the store.
     pub async fn named(&self, scope: &Scope) -> Result<NamedCheckpoints> {
         let place = self.place(scope)?;
-        let version = self.store.get(&place.pruned, NAMED_KEY).await?.map(|item| item.version);
-        let mut named = NamedCheckpoints { version, ..NamedCheckpoints::default() };
-        for (namespace, is_heads) in [(&place.heads, true), (&place.checkpoints, false)] {
-            let mut options = ScanOptions::new();
+        let mut named = NamedCheckpoints::default();
+        // The versions come first: whatever is named later changes them.
+        for (namespace, prefix) in [(&place.pruned, NAMED), (&place.heads, ""), (&place.checkpoints, "")] {
+            let mut options = ScanOptions::new().with_prefix(prefix);
             loop {
                 let page = self.store.scan(namespace, options.clone()).await?;
                 for item in items(page.entries) {
-                    match is_heads {
-                        true => drop(named.threads.insert(item.key)),
-                        false => Record::from_bytes(&item.meta).into_iter().for_each(|record| named.add(record.checkpoint)),
+                    if let Some(thread) = item.key.strip_prefix(prefix).filter(|_| !prefix.is_empty()) {
+                        named.versions.insert(thread.to_owned(), item.version);
+                    } else if namespace == &place.heads {
+                        named.threads.insert(item.key);
+                    } else if let Ok(record) = Record::from_bytes(&item.meta) {
+                        named.add(&item.key, record.checkpoint);
                     }
                 }
                 match page.next {
@@ -179,10 +187,22 @@ impl StoreCheckpointer {
         Ok(named)
     }
 
+    /// Lists the threads of the scope's tenant and user by id alone, so that an unreadable one hides no other. Returns up to `limit` ids after
+    /// `start_after`, and where the next page begins.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn thread_ids(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<(Vec<String>, Option<String>)> {
+        let mut options = ScanOptions::new().with_limit(limit);
+        options.start_after = start_after.map(str::to_owned);
+        let page = self.store.scan(&self.place(scope)?.heads, options).await?;
+        Ok((items(page.entries).map(|item| item.key).collect(), page.next))
+    }
+
     /// Removes what a policy does not keep of a thread, oldest first. `named` was collected for the same user before.
     ///
     /// Every commit removes at most as many checkpoints as [`StoreCheckpointer::with_batch_rows`] says, and only while no fork, merge or
-    /// restore has been made since `named` was collected.
+    /// restore of the thread has been made since `named` was collected. After one, the rest is deferred.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when the thread does not exist, [`Corrupt`](ErrorKind::Corrupt) if a checkpoint is unreadable,
@@ -197,23 +217,24 @@ impl StoreCheckpointer {
         let deferred = retention.deferred;
         let mut pruned = Pruned { removed: keys.len() as u64, kept };
         if options.prune.dry_run {
-            return Ok(Retained { pruned, deferred, is_stale: false, gone: keys });
+            return Ok(Retained { pruned, deferred, gone: keys });
         }
         pruned.removed = 0;
-        let condition = named.version.map_or(Condition::Absent, Condition::Version);
+        let condition = named.versions.get(thread).map_or(Condition::Absent, |version| Condition::Version(*version));
         for some in keys.rchunks(self.batch_rows) {
-            let mut batch = Batch::new().expect(&place.pruned, NAMED_KEY, condition.clone());
+            let mut batch = Batch::new().expect(&place.pruned, named_key(thread), condition.clone());
             batch.writes = removal(&place, some).writes;
             match self.store.commit(batch).await {
                 Ok(_) => pruned.removed += some.len() as u64,
                 Err(error) if error.kind() == ErrorKind::Conflict => {
-                    pruned.kept += keys.len() as u64 - pruned.removed;
-                    return Ok(Retained { pruned, deferred, is_stale: true, gone: Vec::new() });
+                    let left = keys.len() as u64 - pruned.removed;
+                    pruned.kept += left;
+                    return Ok(Retained { pruned, deferred: deferred + left, gone: Vec::new() });
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Retained { pruned, deferred, is_stale: false, gone: Vec::new() })
+        Ok(Retained { pruned, deferred, gone: Vec::new() })
     }
 
     /// Sweeps ([`Checkpointer::sweep`]) if checkpoints of the scope's tenant and user were removed since the last time, by this or another
@@ -282,7 +303,7 @@ fn id_of(component: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::backend::{BackendExt, StateBackend};
-    use crate::checkpoint::{Checkpointer, Head, ListOptions, PutOptions, ThreadCheckpoint};
+    use crate::checkpoint::{Checkpointer, Head, ListOptions, MergeOptions, PutOptions, ThreadCheckpoint, merge};
     use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicI64, Ordering};
@@ -307,6 +328,21 @@ mod tests {
         /// Removes the other thread.
         RemoveOther,
     }
+
+    /// A merge that was undone, so that a later one begins at the fork again.
+    const UNDONE_MERGE: [Step; 11] = [
+        Step::Save,
+        Step::Save,
+        Step::Fork(1),
+        Step::SaveOther,
+        Step::Merge,
+        Step::Restore(1),
+        Step::Save,
+        Step::Save,
+        Step::SaveOther,
+        Step::Save,
+        Step::Save,
+    ];
 
     struct World {
         checkpointer: StoreCheckpointer,
@@ -388,6 +424,8 @@ mod tests {
         // What the other thread was forked from, and what was merged.
         stay.extend(other.iter().filter_map(|one| one.parent.as_ref()).filter(|parent| parent.thread.is_some()).map(|parent| parent.id));
         stay.extend(all.iter().filter(|one| one.merged.is_some() && !other.is_empty()).map(|one| one.id));
+        let is_restore = |one: &&Checkpoint| one.parent.as_ref().is_some_and(|parent| parent.restored.is_some());
+        stay.extend(all.iter().filter(|one| is_restore(one) && all.iter().any(|one| one.merged.is_some())).map(|one| one.id));
         // What the policy keeps.
         stay.extend(all.iter().take(rules.keep_last.unwrap_or(0) as usize).map(|one| one.id));
         stay.extend(all.iter().filter(|one| rules.older_than.is_some_and(|old| age(one) <= old)).map(|one| one.id));
@@ -412,6 +450,7 @@ mod tests {
             &[Save, Save, Fork(0), Save, Save, SaveOther, Save],
             &[Save, Save, Fork(1), SaveOther, Save, Merge, SaveOther, Save, Save, Save],
             &[Save, Save, Fork(1), SaveOther, Save, Merge, RemoveOther, Save, Save, Save],
+            &UNDONE_MERGE,
         ];
         let mut cases = 0;
         for history in histories {
@@ -465,12 +504,43 @@ mod tests {
         world.checkpointer.fork(&thread(), all[4].id.into(), "other", &PutOptions::new()).await.expect("forked");
         let options = RetainOptions::new(PruneOptions::new());
         let stopped = world.checkpointer.retain(&thread(), &options, &named).await.expect("it is no failure");
-        assert!(stopped.is_stale);
-        assert_eq!((stopped.pruned.removed, world.all(&thread()).await.len()), (0, 6));
+        assert_eq!((stopped.pruned.removed, stopped.deferred, world.all(&thread()).await.len()), (0, 4, 6));
         let named = world.checkpointer.named(&thread()).await.expect("read");
         let done = world.checkpointer.retain(&thread(), &options, &named).await.expect("pruned");
         let left: Vec<_> = world.all(&thread()).await.into_iter().map(|one| one.id).collect();
-        assert_eq!((done.is_stale, left), (false, vec![all[0].id, all[1].id, all[4].id]));
+        assert_eq!((done.deferred, left), (0, vec![all[0].id, all[1].id, all[4].id]));
+    }
+
+    /// Only what is named of the thread itself stops a removal.
+    #[tokio::test]
+    async fn fork_of_another_thread_stops_nothing() {
+        let mut world = World::new(MemoryStore::new());
+        world.play(&[Step::Save; 6]).await;
+        world.play(&[Step::Fork(0), Step::SaveOther]).await;
+        let named = world.checkpointer.named(&thread()).await.expect("read");
+        world.checkpointer.fork(&other(), At::Latest, "third", &PutOptions::new()).await.expect("forked");
+        let done = world.checkpointer.retain(&thread(), &RetainOptions::new(PruneOptions::new()), &named).await.expect("pruned");
+        assert_eq!((done.deferred, done.pruned.removed), (0, 3));
+    }
+
+    /// Whatever a policy removes, a merge begins where it would have begun.
+    #[tokio::test]
+    async fn merge_after_an_undone_one_begins_where_it_did_before_the_prune() {
+        let mut begins = Vec::new();
+        for prunes in [false, true] {
+            let mut world = World::new(MemoryStore::new());
+            world.play(&UNDONE_MERGE).await;
+            let all = world.all(&thread()).await;
+            if prunes {
+                let named = world.checkpointer.named(&thread()).await.expect("read");
+                let done = world.checkpointer.retain(&thread(), &RetainOptions::new(PruneOptions::new()), &named).await.expect("pruned");
+                assert!(done.pruned.removed > 0);
+            }
+            let options = MergeOptions::new().with_dry_run(true);
+            let outcome = merge(&world.checkpointer, &thread(), ("other", At::Latest), &options).await.expect("merged");
+            begins.push(all.iter().rev().position(|one| one.id == outcome.base.id));
+        }
+        assert_eq!(begins, [Some(1), Some(1)]);
     }
 
     #[tokio::test]

@@ -99,8 +99,13 @@ pub(super) fn removal(place: &UserNamespaces, keys: &[String]) -> Batch {
 /// The key of the row that changes whenever checkpoints are removed.
 pub(super) const PRUNED_KEY: &str = "pruned";
 
-/// The key of the row that changes whenever a fork, merge or restore names a checkpoint.
-pub(super) const NAMED_KEY: &str = "named";
+/// The start of the keys of rows that change whenever a fork, merge or restore names a checkpoint: one row for each thread that has it.
+pub(super) const NAMED: &str = "named\u{1}";
+
+/// Returns the key of the row that changes whenever a checkpoint of a thread is named.
+pub(super) fn named_key(thread: &str) -> String {
+    format!("{NAMED}{thread}")
+}
 
 impl StoreCheckpointer {
     /// Creates a checkpointer on a store.
@@ -288,7 +293,7 @@ impl StoreCheckpointer {
             .expect(&place.heads, thread, condition)
             // Its pages are only guaranteed to stay as long as it exists.
             .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists)
-            .put(&place.pruned, NAMED_KEY, Bytes::new());
+            .put(&place.pruned, named_key(&source), Bytes::new());
         let created_at = head.is_none().then_some(record.checkpoint.created_at);
         let taken = Outbox::of(&options.extensions).take(&self.store);
         let batch = with_outbox(batch, &taken, id)?;
@@ -386,7 +391,7 @@ impl Checkpointer for StoreCheckpointer {
             if let Some(merged) = &options.merged {
                 // Content taken from it is only guaranteed to stay as long as it exists.
                 batch = batch.expect(&place.checkpoints, checkpoint_key(&merged.thread, merged.id), Condition::Exists);
-                batch = batch.put(&place.pruned, NAMED_KEY, Bytes::new());
+                batch = batch.put(&place.pruned, named_key(&merged.thread), Bytes::new());
             }
             if unsaved.body_bytes() > BATCH_BYTES_MAX {
                 batch = self.put_bodies(&place, &mut unsaved, batch).await?;
@@ -553,6 +558,7 @@ impl Checkpointer for StoreCheckpointer {
             .expect(&place.heads, thread, Condition::Exists)
             .delete(&place.heads, thread)
             .delete_prefix(&place.checkpoints, format!("{thread}{SEPARATOR}"))
+            .delete(&place.pruned, named_key(thread))
             .put(&place.pruned, PRUNED_KEY, Bytes::new());
         self.store.commit(batch).await.map(drop).map_err(|error| match error.kind() {
             ErrorKind::Conflict => no_thread(thread),
