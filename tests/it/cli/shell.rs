@@ -111,10 +111,10 @@ fn user_types_commands_on_a_terminal() {
     // A line with an open quotation goes on.
     shell.send("write long.md 'it\n");
     shell.send("s'\n");
-    // The prompt also appears while a line is drawn, so only what a command prints shows that the one before has ended.
-    shell.send("cat long.md\n");
-    shell.until("\nit\r\ns");
+    // The prompt also appears while the line is drawn. Once it is complete, pasting is off until the next one.
+    shell.until("\u{1b}[?2004l");
     shell.until("monday:/memories> ");
+    assert_eq!(home.ok(&["cat", "/memories/long.md"]), "it\ns");
     shell.send("cat none\n");
     shell.until("treehold:");
     shell.until("monday:/memories> ");
