@@ -25,7 +25,7 @@ use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_store::{Pace, PacedStore, Store, StoreExt};
-use treehold_tree::checkpoint::{Checkpointer, NamedCheckpoints, RetainOptions, Retained, StoreCheckpointer, owners};
+use treehold_tree::checkpoint::{NamedCheckpoints, RetainOptions, Retained, StoreCheckpointer, owners};
 
 /// The most rows that are removed in one commit.
 const BATCH_ROWS: usize = 100;
