@@ -15,7 +15,7 @@ use treehold_store::{
     Watch,
 };
 use treehold_tree::backend::{BackendExt, StateBackend};
-use treehold_tree::checkpoint::{At, CheckpointId, ListOptions, PutOptions, SEPARATOR, namespace_of};
+use treehold_tree::checkpoint::{At, CheckpointId, Checkpointer, ListOptions, PutOptions, SEPARATOR, namespace_of};
 
 /// Records when it is called, and how many rows each commit writes.
 #[derive(Debug)]
