@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use treehold::ops::ReadOptions;
 use treehold::tools::{Tool, ToolContext, ToolInfo, ToolOutput};
-use treehold::{Backend, Error, ErrorKind, Result, VfsPathBuf};
+use treehold::{Error, ErrorKind, Result, VfsPathBuf};
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
