@@ -11,7 +11,7 @@ use treehold_core::clock::parse_age;
 use treehold_core::error::{Error, Result};
 
 /// What is kept of threads. `treehold serve` removes the rest by itself, and `treehold sweep` on request. Without rules everything is kept.
-/// The newest checkpoint of a thread and the one before it always stay, and so does what a fork, merge, undo or history route needs.
+/// The newest checkpoint of a thread and the one before it always stay, and so does what a fork, merge or history route needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
