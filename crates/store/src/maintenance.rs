@@ -43,7 +43,8 @@ pub trait StoreMaintenance: Store {
     /// Rewrites the store without its unused space, so that all of it is given back and [`shrink`](Self::shrink) works from then on.
     /// Returns false where the engine has nothing to rewrite.
     ///
-    /// Cost: reads and writes everything, and needs as much free space. Writers wait.
+    /// Cost: reads and writes everything, and needs up to twice the size of the store as free space. Writers wait, and those of other
+    /// processes may fail.
     ///
     /// # Errors
     /// As [`Store::get`].

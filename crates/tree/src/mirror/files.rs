@@ -406,8 +406,8 @@ impl Files {
         }
     }
 
-    /// Writes the directory's side of a conflict to a new file beside it, which the next look takes as an addition. Something else may have
-    /// its name: then the name tells more of the content.
+    /// Writes the directory's side of a conflict to a new file beside it, which the next look takes as an addition. If something
+    /// else has its name, the name gets the whole hash of the content.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) if something else has each of the names.
