@@ -5,8 +5,8 @@
 //! bounded rate, in small commits, so it can run beside a server ([`RetentionSweeper`]). Every commit is complete in itself, so a round
 //! may be dropped at any moment, and several processes may work on one store.
 //!
-//! [`treehold_tree::checkpoint`] decides what is never removed: the head of a thread, what undo, forks and merges need, and what a call
-//! may still read.
+//! [`treehold_tree::checkpoint`] decides what is never removed: the newest checkpoints of a thread, what forks and merges need, and what a
+//! call may still read.
 
 mod claim;
 mod policy;
@@ -221,13 +221,14 @@ impl UserRound<'_> {
             let (threads, next) = self.checkpointer.thread_ids(self.user, after.as_deref(), THREADS).await?;
             for thread in threads {
                 let Some(rule) = &policy.of(self.user, &thread).checkpoints else { continue };
-                if named.is_none() {
-                    named = Some(self.checkpointer.named(self.user).await?);
-                }
+                let named = match &mut named {
+                    Some(named) => named,
+                    none => none.insert(self.checkpointer.named(self.user).await?),
+                };
                 let options = RetainOptions::new(rule.prune().with_dry_run(self.dry_run)).with_grace(policy.grace);
                 let options = options.with_names(policy.names.clone());
                 let scope = self.user.clone().with_thread(thread);
-                let pruned = self.prune(&scope, &options, named.as_ref(), &mut gone, report).await;
+                let pruned = self.prune(&scope, &options, named, &mut gone, report).await;
                 self.retention.settle(pruned, &scope, report).await?;
             }
             match next {
@@ -256,11 +257,10 @@ impl UserRound<'_> {
         &self,
         scope: &Scope,
         options: &RetainOptions,
-        named: Option<&NamedCheckpoints>,
+        named: &NamedCheckpoints,
         gone: &mut HashSet<String>,
         report: &mut RetentionReport,
     ) -> Result<()> {
-        let Some(named) = named else { return Ok(()) };
         report.threads += 1;
         let Retained { pruned, deferred, gone: keys, .. } = match self.checkpointer.retain(scope, options, named).await {
             // It was removed meanwhile.
