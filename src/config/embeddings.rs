@@ -117,7 +117,7 @@ mod opened {
     use std::sync::Arc;
     use treehold_agent::workspace::WorkspaceBuilder;
     use treehold_core::error::{Error, Result};
-    use treehold_core::namespace::Namespace;
+    use treehold_core::namespace::Partition;
     use treehold_core::reserved::VECTORS;
     use treehold_core::scope::Scope;
     use treehold_remote::{EmbeddingsClient, EmbeddingsOptions};
@@ -154,7 +154,7 @@ mod opened {
                 let owner = [scope.tenant.as_deref().unwrap_or("-"), scope.user.as_deref().unwrap_or("-")];
                 let recall = recall.with_cache(cache.clone(), format!("{owner:?}"), format!("{scope:?}"));
                 // What cannot be a namespace is kept in memory alone.
-                match Namespace::new(VECTORS.iter().copied().chain(owner)) {
+                match Partition::new(owner).and_then(|partition| partition.namespace(VECTORS)) {
                     Ok(namespace) => Arc::new(recall.with_store(store.clone(), namespace)),
                     Err(_) => Arc::new(recall),
                 }

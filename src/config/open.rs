@@ -4,7 +4,8 @@
 use super::deferred::Deferred;
 use super::stores::Stores;
 use super::{
-    Config, DEFAULT_STORE, HistoryConfig, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex, RouteType, check,
+    Config, DEFAULT_STORE, HistoryConfig, OVERLAY_NAMESPACE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex,
+    RouteType, check,
 };
 use parking_lot::Mutex;
 use std::fmt;
@@ -19,7 +20,7 @@ use treehold_core::error::{AtHost, Error, ErrorKind, Result};
 use treehold_core::path::VfsPathBuf;
 use treehold_core::scope::{NamespaceTemplate, Scope, ScopeField, Template};
 use treehold_core::shared::Shared;
-use treehold_store::{Namespace, RESERVED_ROOT};
+use treehold_store::Namespace;
 use treehold_tree::backend::{Backend, StoreBackend};
 use treehold_tree::checkpoint::StoreCheckpointer;
 use treehold_tree::layer::{
@@ -371,10 +372,11 @@ impl TreeId {
             #[cfg(feature = "remote")]
             Self::Remote(peer, thread, _) => Feed::log("peer", &format!("{peer}\n{}", thread.as_deref().unwrap_or_default())).map(Some),
             Self::Overlay(store, rows, _) => {
-                // Use the log name from before overlays moved beneath the reserved root.
-                let rows = rows.to_string();
-                let beneath = rows.strip_prefix(RESERVED_ROOT).and_then(|rest| rest.strip_prefix('/')).unwrap_or(&rows);
-                Feed::log("overlay", &format!("{store}\n{beneath}")).map(Some)
+                // The name from before overlays moved to the partition of their owner, so that the log goes on.
+                let owner = rows.partition();
+                let name = rows.name().skip(OVERLAY_NAMESPACE.len());
+                let former = Namespace::new(std::iter::once(OVERLAY_NAMESPACE[1].into()).chain(owner.components()).chain(name))?;
+                Feed::log("overlay", &format!("{store}\n{former}")).map(Some)
             }
         }
     }

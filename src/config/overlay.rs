@@ -6,6 +6,7 @@ use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, OverlayConfig, RouteConfig
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
 use treehold_core::path::VfsPathBuf;
+use treehold_core::reserved::beside;
 use treehold_core::scope::{NamespaceTemplate, Scope};
 use treehold_store::Namespace;
 use treehold_tree::backend::{OverlayBackend, StoreBackend};
@@ -49,7 +50,8 @@ impl Config {
         }))
     }
 
-    /// Returns the rows for changes to a route. Their namespace is `_treehold/overlays`, then the filled template, then the route.
+    /// Returns the rows for changes to a route. Their namespace is in the partition of the filled template: `_treehold/overlays`, then the
+    /// template's name there, then the route.
     fn changes(&self, path: &str, overlay: &OverlayConfig, stores: &Stores, scope: &Scope) -> Result<(Namespace, StoreBackend)> {
         let store = stores.get(overlay.store.as_deref().unwrap_or(DEFAULT_STORE))?;
         let template = NamespaceTemplate::parse(overlay.namespace.as_deref().unwrap_or(OVERLAY_TEMPLATE))?;
@@ -57,9 +59,7 @@ impl Config {
         let shared = template.fill(scope)?;
         // The route is a single component, so that different pairs of scope and route never share a namespace.
         let route = VfsPathBuf::parse(path)?;
-        let components: Vec<String> = shared.components().map(Into::into).collect();
-        let all = OVERLAY_NAMESPACE.map(str::to_owned).into_iter().chain(components).chain([route.into_string()]);
-        let namespace = Namespace::new(all)?;
+        let namespace = beside(&shared, OVERLAY_NAMESPACE)?.beneath([route.as_str()])?;
         Ok((namespace.clone(), StoreBackend::new(store, namespace)))
     }
 

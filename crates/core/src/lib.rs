@@ -34,6 +34,6 @@ pub mod work;
 pub use checkpoint_id::{CheckpointId, InvalidCheckpointId};
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
-pub use namespace::Namespace;
+pub use namespace::{Namespace, Partition};
 pub use path::{InvalidPath, VfsPath, VfsPathBuf};
 pub use scope::{NamespaceTemplate, Scope};

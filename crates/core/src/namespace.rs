@@ -1,4 +1,4 @@
-//! Namespaces: ordered components, escaped, compared as whole components.
+//! Namespaces and the partitions that they lie in: ordered components, escaped, compared as whole components.
 
 use super::escape::{escape, unescape};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,48 +12,118 @@ pub const RESERVED_ROOT: &str = "_treehold";
 /// The most components in a namespace, not counting the reserved root.
 pub const NAMESPACE_COMPONENTS_MAX: usize = 16;
 
-/// An ordered list of components that groups rows. Namespaces match exactly, never by text prefix.
+/// How many of a namespace's first components name its partition, unless it is built with another one.
+const PARTITION_COMPONENTS: usize = 2;
+
+/// The unit of order, of atomic change and of placement in a store. Every namespace lies in exactly one.
 ///
-/// In display form the components are joined by `/`; `%`, `/` and control characters within a component are escaped as
-/// `%XX`.
+/// A partition is named by a tenant and a user, so that everything of a user changes together and a user's data can be placed, saved and
+/// removed as one. A partition with one component belongs to a tenant, or to everybody. Nothing is ordered or changed at once across
+/// partitions.
+///
+/// ```
+/// use treehold_core::{Namespace, Partition};
+///
+/// let ada = Partition::new(["acme", "ada"])?;
+/// assert_eq!(Namespace::new(["acme", "ada", "memories"])?.partition(), ada);
+/// assert_eq!(ada.namespace(["memories"])?, Namespace::new(["acme", "ada", "memories"])?);
+/// // The same components in the partition of the tenant are another namespace, which `//` shows.
+/// let shared = Partition::new(["acme"])?.namespace(["ada", "memories"])?;
+/// assert_eq!(shared.to_string(), "acme//ada/memories");
+/// # Ok::<(), treehold_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Namespace {
-    /// The escaped components, each followed by `/`. So one namespace is below another exactly if its text starts with
-    /// the other's, and text order keeps a namespace's descendants together.
+pub struct Partition {
+    /// Two escaped components, each followed by `/`, of which the second may be empty. So no partition's text starts with another's.
     encoded: String,
 }
 
+impl Partition {
+    /// Names a partition by one or two components.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no components, an empty one, more than two, or a text that is too long.
+    pub fn new(components: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        let components: Vec<_> = components.into_iter().collect();
+        if components.len() > PARTITION_COMPONENTS {
+            return Err(Error::invalid_argument("a partition has one or two components, such as a tenant and a user"));
+        }
+        Namespace::new(components).map(|namespace| namespace.partition())
+    }
+
+    /// Makes a namespace in the partition. Without a name it is the one that has only the components of the partition.
+    ///
+    /// # Errors
+    /// As [`Namespace::new`].
+    pub fn namespace(&self, name: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Namespace> {
+        let mut builder = Builder { encoded: self.encoded.clone(), count: self.components().count(), reserved: 0 };
+        if self.components().next().is_some_and(|first| first == RESERVED_ROOT) {
+            builder.reserved = 1;
+        }
+        for (index, component) in name.into_iter().enumerate() {
+            builder.push(component.as_ref(), index == 0)?;
+        }
+        builder.finish()
+    }
+
+    /// Returns the components, unescaped: one or two.
+    pub fn components(&self) -> impl DoubleEndedIterator<Item = Cow<'_, str>> {
+        components(&self.encoded)
+    }
+
+    /// Returns the text that engines store, with which the texts of all its namespaces and of no others start.
+    pub fn encoded(&self) -> &str {
+        &self.encoded
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.encoded.trim_end_matches('/'))
+    }
+}
+
+impl fmt::Debug for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Partition({self})")
+    }
+}
+
+impl Serialize for Partition {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// An ordered list of components that groups rows: a [`Partition`] and a name in it. Namespaces match exactly, never by text prefix.
+///
+/// In display form the components are joined by `/`; `%`, `/` and control characters within a component are escaped as
+/// `%XX`. The first two components are the partition, or the only one. A namespace in a partition of one component shows `//` after it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Namespace {
+    /// The partition's text, and then the escaped components of the name, each followed by `/`. So a namespace of the same partition is
+    /// below another exactly if its text starts with the other's, and text order keeps partitions and a namespace's descendants together.
+    encoded: String,
+    /// The length of the partition's text, which follows from the text.
+    partition_bytes: u16,
+}
+
 impl Namespace {
-    /// Makes a namespace from its components.
+    /// Makes a namespace from its components. The first two name its partition, or the only one;
+    /// [`Partition::namespace`] makes one in another partition.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no components, an empty one, more than
     /// [`NAMESPACE_COMPONENTS_MAX`], or an escaped text over 1,024 bytes.
     pub fn new(components: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
-        let mut encoded = String::new();
-        let mut count = 0;
-        let mut components_max = NAMESPACE_COMPONENTS_MAX;
-        for component in components {
-            let component = component.as_ref();
-            if count == 0 && component == RESERVED_ROOT {
-                components_max += 1;
-            }
-            if component.is_empty() {
-                return Err(Error::invalid_argument("a namespace component is empty; leave it out or name it"));
-            }
-            encoded.push_str(&escape(component, |character| character == '/' || character.is_control()));
-            encoded.push('/');
-            count += 1;
+        let mut builder = Builder::default();
+        for (index, component) in components.into_iter().enumerate() {
+            builder.push(component.as_ref(), index == 0 || index == PARTITION_COMPONENTS)?;
         }
-        if count == 0 {
-            return Err(Error::invalid_argument("a namespace needs at least one component"));
+        if builder.count == 1 {
+            builder.encoded.push('/');
         }
-        if count > components_max || encoded.len() > 1024 {
-            return Err(Error::invalid_argument(format!(
-                "the namespace is too long; use at most {NAMESPACE_COMPONENTS_MAX} components and 1024 bytes in all"
-            )));
-        }
-        Ok(Self { encoded })
+        builder.finish()
     }
 
     /// Parses the display form.
@@ -61,32 +131,60 @@ impl Namespace {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an empty component or a bad escape.
     pub fn parse(text: &str) -> Result<Self> {
-        let components = text
-            .strip_suffix('/')
-            .unwrap_or(text)
-            .split('/')
-            .map(|component| {
-                unescape(component).ok_or_else(|| {
-                    Error::invalid_argument(format!("the namespace `{text}` has a bad escape; write `%25` for a percent sign"))
-                })
-            })
-            .collect::<Result<Vec<_>>>()?;
-        Self::new(components)
+        let plain = |text: &str| -> Result<Vec<String>> {
+            let bad = || Error::invalid_argument(format!("the namespace `{text}` has a bad escape; write `%25` for a percent sign"));
+            text.split('/').map(|component| unescape(component).map(Cow::into_owned).ok_or_else(bad)).collect()
+        };
+        let text = text.strip_suffix('/').unwrap_or(text);
+        match text.split_once("//") {
+            Some((partition, name)) if !partition.contains('/') => Partition::new(plain(partition)?)?.namespace(plain(name)?),
+            _ => match text.strip_suffix('/').filter(|first| !first.contains('/')) {
+                Some(first) => Self::new(plain(first)?),
+                None => Self::new(plain(text)?),
+            },
+        }
     }
 
-    /// Returns the components, unescaped.
+    /// Returns the partition that the namespace lies in.
+    pub fn partition(&self) -> Partition {
+        Partition { encoded: self.partition_text().to_owned() }
+    }
+
+    /// Returns whether the namespace lies in the partition of another.
+    pub fn shares_partition(&self, other: &Self) -> bool {
+        self.partition_text() == other.partition_text()
+    }
+
+    fn partition_text(&self) -> &str {
+        &self.encoded[..usize::from(self.partition_bytes)]
+    }
+
+    /// Returns the components after those of the partition, unescaped.
+    pub fn name(&self) -> impl DoubleEndedIterator<Item = Cow<'_, str>> {
+        components(&self.encoded[usize::from(self.partition_bytes)..])
+    }
+
+    /// Returns the components, unescaped: those of the partition, then those of the name.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = Cow<'_, str>> {
-        self.encoded[..self.encoded.len() - 1]
-            .split('/')
-            .map(|component| unescape(component).expect("components are escaped by construction"))
+        components(&self.encoded)
     }
 
-    /// Returns whether `prefix` is this namespace or one of its ancestors.
+    /// Makes the namespace with more components in the same partition.
+    ///
+    /// # Errors
+    /// As [`Namespace::new`].
+    pub fn beneath(&self, name: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        let name: Vec<String> = self.name().map(Cow::into_owned).chain(name.into_iter().map(|part| part.as_ref().to_owned())).collect();
+        self.partition().namespace(name)
+    }
+
+    /// Returns whether `prefix` is this namespace or one of its ancestors. Those are in the same partition.
     pub fn starts_with(&self, prefix: &Self) -> bool {
         self.encoded.starts_with(&prefix.encoded)
     }
 
-    /// Returns the text that engines store: escaped components, each followed by `/`, without control characters.
+    /// Returns the text that engines store: the escaped components, each followed by `/`, without control characters. A partition of one
+    /// component has another `/` after it.
     pub fn encoded(&self) -> &str {
         &self.encoded
     }
@@ -103,9 +201,55 @@ impl Namespace {
     }
 }
 
+/// Returns the unescaped components of an encoded text.
+fn components(encoded: &str) -> impl DoubleEndedIterator<Item = Cow<'_, str>> {
+    let parts = encoded.split('/').filter(|component| !component.is_empty());
+    parts.map(|component| unescape(component).expect("components are escaped by construction"))
+}
+
+/// A namespace under construction.
+#[derive(Default)]
+struct Builder {
+    encoded: String,
+    count: usize,
+    /// How many reserved roots do not count.
+    reserved: usize,
+}
+
+impl Builder {
+    /// Adds a component. `may_be_root` says whether the reserved root is one here.
+    fn push(&mut self, component: &str, may_be_root: bool) -> Result<()> {
+        if component.is_empty() {
+            return Err(Error::invalid_argument("a namespace component is empty; leave it out or name it"));
+        }
+        if may_be_root && component == RESERVED_ROOT {
+            self.reserved += 1;
+        }
+        self.encoded.push_str(&escape(component, |character| character == '/' || character.is_control()));
+        self.encoded.push('/');
+        self.count += 1;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Namespace> {
+        if self.count == 0 {
+            return Err(Error::invalid_argument("a namespace needs at least one component"));
+        }
+        if self.count > NAMESPACE_COMPONENTS_MAX + self.reserved || self.encoded.len() > 1024 {
+            return Err(Error::invalid_argument(format!(
+                "the namespace is too long; use at most {NAMESPACE_COMPONENTS_MAX} components and 1024 bytes in all"
+            )));
+        }
+        let first = self.encoded.find('/').map_or(0, |at| at + 1);
+        let second = self.encoded[first..].find('/').map_or(0, |at| first + at + 1);
+        let partition_bytes = u16::try_from(second).expect("a namespace has at most 1,024 bytes");
+        Ok(Namespace { encoded: self.encoded, partition_bytes })
+    }
+}
+
 impl fmt::Display for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.encoded[..self.encoded.len() - 1])
+        f.pad(self.encoded.trim_end_matches('/'))
     }
 }
 
@@ -135,7 +279,9 @@ mod tests {
         }
         assert!(Namespace::new(Vec::<String>::new()).is_err());
         assert!(Namespace::new([""]).is_err());
-        assert!(Namespace::parse("a//b").is_err());
+        for bad in ["", "/", "//a", "a/b//c", "a//b//c", "a/b//", "a///b", "a//b/c//"] {
+            assert!(Namespace::parse(bad).is_err(), "{bad:?}");
+        }
         assert!(Namespace::parse("a%zz").is_err());
     }
 
@@ -152,9 +298,52 @@ mod tests {
     }
 
     #[test]
+    fn partition_is_kept_with_the_namespace() {
+        let partition = |components: &[&str]| Partition::new(components).expect("a legal partition");
+        for (text, owner, name) in [
+            ("a", &["a"][..], &[][..]),
+            ("a//b", &["a"], &["b"]),
+            ("a//b/c", &["a"], &["b", "c"]),
+            ("a/b", &["a", "b"], &[]),
+            ("a/b/c/d", &["a", "b"], &["c", "d"]),
+            ("a%2Fb/c", &["a/b", "c"], &[]),
+        ] {
+            let namespace = Namespace::parse(text).expect("a legal namespace");
+            assert_eq!((namespace.partition(), namespace.to_string()), (partition(owner), text.to_owned()));
+            assert_eq!(namespace.name().collect::<Vec<_>>(), name);
+            assert_eq!(partition(owner).namespace(name).expect("a legal namespace"), namespace);
+            assert_eq!(Namespace::from_encoded(namespace.encoded()).expect("it parses its own text"), namespace);
+            assert!(namespace.encoded().starts_with(namespace.partition().encoded()));
+            assert_eq!(namespace.components().collect::<Vec<_>>(), [owner, name].concat());
+        }
+        assert_ne!(Namespace::parse("a//b").expect("legal"), Namespace::parse("a/b").expect("legal"));
+        assert!(Partition::new(["a", "b", "c"]).is_err());
+        assert!(Namespace::from_encoded("a/").is_err(), "a text of an earlier layout");
+    }
+
+    #[test]
+    fn partitions_are_apart_in_the_order_of_texts() {
+        let mut all = Vec::new();
+        for owner in [&["a"][..], &["a", "!"], &["a", "b"], &["a", "-"], &["a!"], &["a-"], &["ab"], &["b", "a"]] {
+            let partition = Partition::new(owner).expect("a legal partition");
+            for name in [&[][..], &["!"], &["b"], &["b", "c"], &["é"]] {
+                all.push(partition.namespace(name).expect("a legal namespace"));
+            }
+        }
+        all.sort();
+        all.dedup();
+        let mut runs: Vec<Partition> = all.iter().map(Namespace::partition).collect();
+        assert_eq!(all.len(), 40);
+        runs.dedup();
+        assert_eq!(runs.len(), 8, "each partition is one run");
+    }
+
+    #[test]
     fn namespace_prefix_matches_whole_components_only() {
         let namespace = |text: &str| Namespace::parse(text).expect("a legal namespace");
-        assert!(namespace("a/b").starts_with(&namespace("a")));
+        assert!(namespace("a/b/c").starts_with(&namespace("a/b")));
+        assert!(namespace("a//b").starts_with(&namespace("a")));
+        assert!(!namespace("a/b").starts_with(&namespace("a")), "they lie in two partitions");
         assert!(namespace("a").starts_with(&namespace("a")));
         assert!(!namespace("ab").starts_with(&namespace("a")));
     }

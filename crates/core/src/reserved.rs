@@ -9,6 +9,7 @@
 
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -143,7 +144,8 @@ impl Withheld {
 
     /// Returns the kind of a namespace's rows, if they are withheld.
     pub fn of(namespace: &Namespace) -> Option<Self> {
-        Self::ALL.iter().copied().find(|withheld| namespace.starts_with(&withheld.namespace()))
+        let is_at = |withheld: &Self| namespace.components().take(2).eq(withheld.components()) || namespace.name().take(2).eq(withheld.components());
+        Self::ALL.iter().copied().find(is_at)
     }
 }
 
@@ -161,10 +163,7 @@ pub fn withheld(included: &BTreeSet<Withheld>) -> impl Iterator<Item = Namespace
 impl Reserved {
     /// Returns the reserved namespace that equals another or contains it.
     pub fn of(namespace: &Namespace) -> Option<&'static Self> {
-        RESERVED_NAMESPACES.iter().find(|reserved| {
-            let components = Namespace::new(reserved.components).expect("the components are valid constants");
-            namespace.starts_with(&components)
-        })
+        RESERVED_NAMESPACES.iter().find(|reserved| reserved_path(namespace).take(2).eq(reserved.components.iter().copied()))
     }
 
     /// Returns its name: the component beneath [`RESERVED_ROOT`].
@@ -173,9 +172,34 @@ impl Reserved {
     }
 }
 
-/// Returns whether a namespace is the reserved root or below it.
+/// Returns whether a namespace is the reserved root or below it, in a partition of this crate or in that of a user.
 pub fn is_reserved(namespace: &Namespace) -> bool {
-    namespace.components().next().is_some_and(|first| first == RESERVED_ROOT)
+    reserved_path(namespace).next().is_some()
+}
+
+/// Returns the components of a namespace from the reserved root on; none for one that is not reserved. In a partition of this crate, rows
+/// [beside] others have the root twice, and the second counts.
+pub fn reserved_path(namespace: &Namespace) -> impl Iterator<Item = Cow<'_, str>> {
+    let name: Vec<_> = namespace.name().take(2).collect();
+    let is_own = namespace.components().next().is_some_and(|first| first == RESERVED_ROOT);
+    let is_listed = |kind: &Reserved| name.iter().eq(kind.components.iter());
+    let all = namespace.components().count();
+    let before = match name.first() {
+        Some(root) if root == RESERVED_ROOT && (!is_own || RESERVED_NAMESPACES.iter().any(is_listed)) => all - namespace.name().count(),
+        _ if is_own => 0,
+        _ => all,
+    };
+    namespace.components().skip(before)
+}
+
+/// Returns the namespace of rows that this crate keeps about those of another, such as their [`HISTORY`]. It is in the same partition, so
+/// that both change together. [`subject_of`] is the reverse.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for a namespace that has no room for the components.
+pub fn beside(namespace: &Namespace, kind: [&str; 2]) -> Result<Namespace> {
+    let name: Vec<String> = namespace.name().map(Cow::into_owned).collect();
+    namespace.partition().namespace(kind.into_iter().map(str::to_owned).chain(name))
 }
 
 /// Refuses the reserved root and everything below it. For namespaces that a caller names.
@@ -200,6 +224,13 @@ pub fn refuse_reserved(namespace: &Namespace) -> Result<()> {
     Err(Error::invalid_argument(format!(
         "the namespace `{namespace}` is where {purpose}; `{RESERVED_ROOT}` is reserved, start with another component"
     )))
+}
+
+/// Returns the namespace that another one is [beside], for this kind.
+pub fn subject_of(namespace: &Namespace, kind: [&str; 2]) -> Option<Namespace> {
+    let name: Vec<_> = namespace.name().collect();
+    let about = name.get(kind.len()..).filter(|_| name.iter().take(kind.len()).eq(kind.iter()))?;
+    namespace.partition().namespace(about).ok()
 }
 
 #[cfg(test)]
@@ -229,9 +260,28 @@ mod tests {
             let message = refuse_reserved(&namespace).expect_err("it is reserved").message().to_owned();
             assert!(message.contains(reserved.purpose), "{message}");
         }
-        for free in ["threads/heads", "tokens", "x/_treehold", "_treehold2", "_Treehold"] {
+        for beside in ["_treehold", "acme/ada/_treehold/history", "acme//_treehold/tokens", "acme/ada/_treehold"] {
+            assert!(refuse_reserved(&Namespace::parse(beside).expect("legal")).is_err(), "{beside}");
+        }
+        for free in ["threads/heads", "tokens", "x/_treehold", "x/y/z/_treehold", "_treehold2", "_Treehold"] {
             assert!(refuse_reserved(&Namespace::parse(free).expect("legal")).is_ok(), "{free}");
         }
+    }
+
+    #[test]
+    fn rows_about_others_lie_beside_them() {
+        for text in ["notes", "acme/ada", "acme/ada/notes", "acme//shared", "_treehold/sessions/acme/ada/memo", "_treehold/sessions"] {
+            let namespace = Namespace::parse(text).expect("legal");
+            for kind in [HISTORY, INDEXES, OVERLAYS] {
+                let beside = beside(&namespace, kind).expect("legal");
+                assert!(beside.shares_partition(&namespace) && is_reserved(&beside), "{beside}");
+                assert_eq!(Reserved::of(&beside).expect("reserved").components, kind, "{beside}");
+                assert_eq!(subject_of(&beside, kind).as_ref(), Some(&namespace));
+                assert_eq!(subject_of(&namespace, kind), None);
+            }
+        }
+        let removals = Namespace::parse("_treehold/sessions/_treehold/removals").expect("legal");
+        assert_eq!(Reserved::of(&removals).expect("reserved").components, SESSIONS);
     }
 
     /// Returns every reserved namespace, and one below each.

@@ -4,7 +4,7 @@
 //! components, so a user named `a/b` can never reach the rows of a user `a`.
 
 use crate::error::{Error, Result};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, Partition};
 use crate::reserved::{RESERVED_ROOT, refuse_reserved};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -233,7 +233,7 @@ impl fmt::Display for Template {
 }
 
 /// A template of a [`Namespace`], such as `{tenant}/{user}/memories`. Each component between `/` is filled separately, so an id
-/// never adds a component.
+/// never adds a component. The first two components are the [`Partition`]; `{user}//memories` makes it the first alone.
 ///
 /// ```
 /// use treehold_core::{NamespaceTemplate, Scope};
@@ -247,6 +247,8 @@ impl fmt::Display for Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceTemplate {
     components: Vec<Template>,
+    /// Whether the partition is the first component alone.
+    is_short: bool,
 }
 
 impl NamespaceTemplate {
@@ -256,7 +258,10 @@ impl NamespaceTemplate {
     /// [`InvalidArgument`](crate::error::ErrorKind::InvalidArgument) for an empty component, an unknown field, an unmatched brace, or
     /// a template that starts with [`RESERVED_ROOT`].
     pub fn parse(text: &str) -> Result<Self> {
-        let components: Vec<Template> = text
+        // The partition may be the first component alone, which `//` shows.
+        let is_short = text.split_once("//").is_some_and(|(partition, _)| !partition.is_empty() && !partition.contains('/'));
+        let plain = if is_short { text.replacen("//", "/", 1) } else { text.to_owned() };
+        let components: Vec<Template> = plain
             .split('/')
             .map(|component| match component {
                 "" => Err(Error::invalid_argument(format!(
@@ -265,15 +270,14 @@ impl NamespaceTemplate {
                 component => Template::parse(component),
             })
             .collect::<Result<_>>()?;
-        if let Some(Part::Text(first)) = components.first().and_then(|component| component.parts.first())
-            && components[0].parts.len() == 1
-            && first == RESERVED_ROOT
-        {
+        let is_root = |component: &Template| component.parts == [Part::Text(RESERVED_ROOT.to_owned())];
+        let name_at = if is_short { 1 } else { 2 };
+        if [0, name_at].iter().any(|at| components.get(*at).is_some_and(is_root)) {
             return Err(Error::invalid_argument(format!(
-                "the namespace template `{text}` starts with `{RESERVED_ROOT}`, which is reserved; start it with another component"
+                "the namespace template `{text}` names `{RESERVED_ROOT}`, which is reserved; name another component there"
             )));
         }
-        Ok(Self { components })
+        Ok(Self { components, is_short })
     }
 
     /// Returns the fields that the template uses.
@@ -288,7 +292,11 @@ impl NamespaceTemplate {
     /// would lie below [`RESERVED_ROOT`].
     pub fn fill(&self, scope: &Scope) -> Result<Namespace> {
         scope.validate()?;
-        let namespace = Namespace::new(self.components.iter().map(|component| component.fill(scope)).collect::<Result<Vec<_>>>()?)?;
+        let components = self.components.iter().map(|component| component.fill(scope)).collect::<Result<Vec<_>>>()?;
+        let namespace = match components.split_first() {
+            Some((first, name)) if self.is_short => Partition::new([first])?.namespace(name)?,
+            _ => Namespace::new(components)?,
+        };
         refuse_reserved(&namespace)?;
         Ok(namespace)
     }
@@ -298,7 +306,7 @@ impl fmt::Display for NamespaceTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, component) in self.components.iter().enumerate() {
             if index > 0 {
-                f.write_str("/")?;
+                f.write_str(if index == 1 && self.is_short { "//" } else { "/" })?;
             }
             write!(f, "{component}")?;
         }

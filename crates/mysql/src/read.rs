@@ -118,12 +118,13 @@ impl Reader {
 
     /// Lists namespaces with a live item: one lookup per namespace that has a row. One round trip.
     pub(super) async fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
+        let Some(prefix) = options.prefix() else { return Ok(NamespacePage::default()) };
         // Start after the row that records removed namespaces.
-        let mut start = options.beneath.as_ref().map_or_else(|| key_after(TRIMMED), |beneath| beneath.encoded().to_owned());
+        let mut start = if prefix.is_empty() { key_after(TRIMMED) } else { prefix.clone() };
         if let Some(after) = &options.start_after {
             start = start.max(key_after(after.encoded()));
         }
-        let end = options.beneath.as_ref().and_then(|beneath| prefix_end(beneath.encoded()));
+        let end = prefix_end(&prefix);
         let end = end.map_or_else(String::new, |end| format!("AND registered.namespace < {}", quoted(end.as_bytes())));
         let Tables { items, namespaces, .. } = &self.tables;
         let sql = format!(

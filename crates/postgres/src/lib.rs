@@ -335,7 +335,8 @@ impl Store for PostgresStore {
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
-        let script = read::namespaces(&self.shared.schema, &options, self.now());
+        let Some(prefix) = options.prefix() else { return Ok(NamespacePage::default()) };
+        let script = read::namespaces(&self.shared.schema, &options, &prefix, self.now());
         read::namespace_page(&self.shared.connections.read(&script).await?, options.limit)
     }
 

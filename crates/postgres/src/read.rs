@@ -243,12 +243,12 @@ pub(super) fn page(rows: Vec<Row>, options: ScanOptions, may_leave_out: bool) ->
 }
 
 /// Selects the namespaces of a page: one seek for each, and one more for each expired item that comes first in its namespace.
-pub(super) fn namespaces<'p>(schema: &str, options: &NamespacesOptions, now: i64) -> Script<'p> {
-    let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
+pub(super) fn namespaces<'p>(schema: &str, options: &NamespacesOptions, prefix: &str, now: i64) -> Script<'p> {
+    let mut start = prefix.to_owned();
     if let Some(after) = &options.start_after {
         start = start.max(format!("{}\u{1}", after.encoded()));
     }
-    let end = upper_bound(options.beneath.as_ref().map_or("", |beneath| beneath.encoded()));
+    let end = upper_bound(prefix);
     let mut script = Script::default();
     let start = script.parameter(start);
     let end = script.parameter(end);

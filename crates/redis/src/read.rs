@@ -207,7 +207,8 @@ pub(super) async fn namespaces(link: &Link, keys: &Keys, options: &NamespacesOpt
 }
 
 async fn namespaces_at_once(link: &Link, keys: &Keys, options: &NamespacesOptions, now: i64, rows: u64) -> Result<Option<NamespacePage>> {
-    let beneath = options.beneath.as_ref().map_or(&b""[..], |beneath| beneath.encoded().as_bytes());
+    let Some(prefix) = options.prefix() else { return Ok(Some(NamespacePage::default())) };
+    let beneath = prefix.as_bytes();
     // The set always contains an empty member, so the list starts after it.
     let mut from = if beneath.is_empty() { b"(".to_vec() } else { bound(b'[', beneath) };
     if let Some(after) = &options.start_after {

@@ -192,8 +192,8 @@ impl Reader {
     /// Lists namespaces with a live item: one seek per namespace, plus one per expired item that comes before the first
     /// live one of its namespace.
     pub(super) fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
-        let end = options.beneath.as_ref().and_then(|beneath| prefix_end(beneath.encoded()));
-        let mut start = options.beneath.as_ref().map_or_else(String::new, |beneath| beneath.encoded().to_owned());
+        let Some(mut start) = options.prefix() else { return Ok(NamespacePage::default()) };
+        let end = prefix_end(&start);
         if let Some(after) = &options.start_after {
             // A namespace's records have NUL after its text, so the first key after them has the character after NUL there.
             start = start.max(format!("{}\u{1}", after.encoded()));

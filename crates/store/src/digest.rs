@@ -7,9 +7,14 @@ use super::{Item, Namespace};
 pub(super) struct Digest(blake3::Hasher);
 
 impl Digest {
-    /// Adds a row. Each part is prefixed with its length, so different rows never hash the same bytes.
+    /// Adds a row.
     pub(super) fn add(&mut self, namespace: &Namespace, item: &Item) {
-        for part in [namespace.encoded().as_bytes(), item.key.as_bytes(), &item.meta, &item.value] {
+        self.add_as(namespace.encoded(), item);
+    }
+
+    /// Adds a row of a namespace with this text. Each part is prefixed with its length, so different rows never hash the same bytes.
+    pub(super) fn add_as(&mut self, namespace: &str, item: &Item) {
+        for part in [namespace.as_bytes(), item.key.as_bytes(), &item.meta, &item.value] {
             self.0.update(&(part.len() as u64).to_le_bytes());
             self.0.update(part);
         }

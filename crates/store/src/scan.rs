@@ -1,6 +1,7 @@
 //! Pages of rows and of namespaces: options and results.
 
-use super::{Item, Namespace};
+use super::{Item, Namespace, Partition};
+use treehold_core::error::Error;
 
 /// Options of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,8 +133,10 @@ impl Scan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespacesOptions {
-    /// Lists only this namespace and those below it.
+    /// Lists only this namespace and those below it, which are in its partition.
     pub beneath: Option<Namespace>,
+    /// Lists only the partitions with this first component: those of a tenant.
+    pub tenant: Option<String>,
     /// Lists only namespaces after this one.
     pub start_after: Option<Namespace>,
     /// The most namespaces returned. Default 1,000.
@@ -142,7 +145,7 @@ pub struct NamespacesOptions {
 
 impl Default for NamespacesOptions {
     fn default() -> Self {
-        Self { beneath: None, start_after: None, limit: 1_000 }
+        Self { beneath: None, tenant: None, start_after: None, limit: 1_000 }
     }
 }
 
@@ -157,6 +160,27 @@ impl NamespacesOptions {
     pub fn with_beneath(mut self, namespace: Namespace) -> Self {
         self.beneath = Some(namespace);
         self
+    }
+
+    /// Lists the partitions with this first component.
+    #[must_use]
+    pub fn with_tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant = Some(tenant.into());
+        self
+    }
+
+    /// Returns the text that the [encoded](Namespace::encoded) form of each listed namespace starts with; `None` if none can be listed.
+    pub fn prefix(&self) -> Option<String> {
+        let tenant = self.tenant.as_ref().map_or(Ok(String::new()), |tenant| {
+            let partition = Partition::new([tenant])?;
+            Ok::<_, Error>(partition.encoded().strip_suffix('/').unwrap_or_default().to_owned())
+        });
+        let (tenant, beneath) = (tenant.ok()?, self.beneath.as_ref().map_or("", |beneath| beneath.encoded()));
+        match () {
+            () if beneath.is_empty() || tenant.starts_with(beneath) => Some(tenant),
+            () if beneath.starts_with(&tenant) => Some(beneath.to_owned()),
+            () => None,
+        }
     }
 
     /// Continues after a namespace.
@@ -193,11 +217,11 @@ impl NamespacePage {
     /// Makes the page that `options` ask for from namespaces in their order. Those before the page are skipped; an
     /// engine that can seek starts with the first on the page. At most one after the page is read.
     pub fn of(namespaces: impl IntoIterator<Item = Namespace>, options: &NamespacesOptions) -> Self {
+        let Some(prefix) = options.prefix() else { return Self::default() };
         let is_before = |namespace: &Namespace| {
-            options.start_after.as_ref().is_some_and(|after| namespace <= after)
-                || options.beneath.as_ref().is_some_and(|beneath| namespace < beneath)
+            options.start_after.as_ref().is_some_and(|after| namespace <= after) || namespace.encoded() < prefix.as_str()
         };
-        let is_beneath = |namespace: &Namespace| options.beneath.as_ref().is_none_or(|beneath| namespace.starts_with(beneath));
+        let is_beneath = |namespace: &Namespace| namespace.encoded().starts_with(&prefix);
         let mut listed = namespaces.into_iter().skip_while(is_before).take_while(is_beneath);
         let page = listed.by_ref().take(options.limit).collect();
         Self::new(page, listed.next().is_some())

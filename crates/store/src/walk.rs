@@ -2,6 +2,7 @@
 //!
 //! Each page shows one moment of the store, but the walk as a whole does not: changes behind its position go unnoticed.
 
+use super::derived::is_index;
 use super::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
 use std::collections::VecDeque;
 use treehold_core::error::Result;
@@ -14,6 +15,8 @@ pub(super) struct Walk<'s> {
     scan: ScanOptions,
     /// Namespaces to skip, with their descendants.
     without: Vec<Namespace>,
+    /// Whether to skip indexes.
+    without_indexes: bool,
     /// Namespaces that are listed and not walked yet.
     namespaces: VecDeque<Namespace>,
     /// How to list more namespaces; `None` once all are listed.
@@ -33,12 +36,19 @@ impl<'s> Walk<'s> {
     /// Starts a walk that reads pages with the options `scan`.
     pub(super) fn new(store: &'s dyn Store, scan: ScanOptions) -> Self {
         let listing = Some(NamespacesOptions::new());
-        Self { store, scan, without: Vec::new(), namespaces: VecDeque::new(), listing, open: None }
+        Self { store, scan, without: Vec::new(), without_indexes: false, namespaces: VecDeque::new(), listing, open: None }
     }
 
     /// Skips a namespace and its descendants.
     pub(super) fn without(mut self, namespace: Namespace) -> Self {
         self.without.push(namespace);
+        self
+    }
+
+    /// Skips the indexes of trees.
+    #[cfg(feature = "archive")]
+    pub(super) fn without_indexes(mut self) -> Self {
+        self.without_indexes = true;
         self
     }
 
@@ -83,7 +93,10 @@ impl<'s> Walk<'s> {
         let page = self.store.namespaces(options.clone()).await?;
         self.listing = page.namespaces.last().filter(|_| page.more).map(|last| options.with_start_after(last.clone()));
         self.namespaces = page.namespaces.into();
-        self.namespaces.retain(|namespace| !self.without.iter().any(|without| namespace.starts_with(without)));
+        self.namespaces.retain(|namespace| {
+            let is_left_out = self.without.iter().any(|without| namespace.starts_with(without));
+            !is_left_out && !(self.without_indexes && is_index(namespace))
+        });
         Ok(true)
     }
 }

@@ -219,7 +219,7 @@ fn calls_between_checkpoints_are_listed_without_contents() {
     home.ok(&["thread", "fork", "other"]);
     assert!(home.ok(&["--thread", "other", "checkpoint", "show", "--calls"]).ends_with("\ncalls     0\n\n"));
     home.ok(&["thread", "rm", "default"]);
-    home.run(&["store", "ls", "_treehold/threads/audit/default/default"], 1);
+    home.run(&["store", "ls", "default/default/_treehold/threads/audit"], 1);
     home.put("treehold.toml", "[threads]\naudit = false\n");
     assert!(home.error(&["--thread", "other", "checkpoint", "show", "--calls"], 2).contains("`audit = true`"));
 }

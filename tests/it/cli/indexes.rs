@@ -52,7 +52,7 @@ fn index_is_built_for_existing_files() {
     assert_eq!(status(&home)["is_complete"], true);
     assert_eq!(home.ok(&["grep", "-l", "number 3", "/memories"]), "/memories/3.md\n");
     // A row that is missing from the index is reported, and rebuilt.
-    let namespace = "_treehold/indexes/default/memories";
+    let namespace = "default/memories/_treehold/indexes";
     home.ok(&["store", "rm", namespace, "a5.md"]);
     let told = home.ok(&["store", "index", "/memories", "--rebuild"]);
     assert!(told.starts_with("trigram index, complete: 6 files in "), "{told}");
@@ -65,7 +65,7 @@ fn verify_reports_a_file_missing_from_the_index() {
     let home = Home::new();
     home.put("treehold.toml", format!("{ROUTES}index = \"trigram\"\n"));
     home.ok(&["write", "/memories/plan.md", "tea and cake\n"]);
-    home.ok(&["store", "rm", "_treehold/indexes/default/memories", "aplan.md"]);
+    home.ok(&["store", "rm", "default/memories/_treehold/indexes", "aplan.md"]);
     let told = home.run(&["store", "verify"], 6).get_output().stdout.clone();
     let told = String::from_utf8(told).unwrap();
     assert!(told.contains("does not find `/plan.md`") && told.contains("default/memories"), "{told}");
@@ -90,7 +90,7 @@ fn both_index_kinds_are_built_and_removed_independently() {
     home.ok(&["doctor"]);
     home.ok(&["write", "/memories/third.md", "Coffee.\n"]);
     home.ok(&["doctor"]);
-    home.ok(&["store", "rm", "_treehold/indexes/default/memories", "cthird.md"]);
+    home.ok(&["store", "rm", "default/memories/_treehold/indexes", "cthird.md"]);
     home.run(&["doctor"], 6);
     home.ok(&["store", "index", "/memories", "--rebuild"]);
     home.ok(&["doctor"]);

@@ -145,7 +145,7 @@ fn configuration_selects_the_store_of_an_overlay() {
     let again = home.put("again.toml", &shown);
     home.ok(&["config", "check", again.to_str().unwrap()]);
     work(&home);
-    assert!(home.ok(&["store", "ls"]).contains("_treehold/overlays/default/default/default/%2Fworkspace\n"));
+    assert!(home.ok(&["store", "ls"]).contains("default/default/_treehold/overlays/default/%2Fworkspace\n"));
     let faults = [
         ("[routes.\"/\"]\ntype = \"state\"\n[routes.\"/\".overlay]\n", "needs no overlay"),
         ("[routes.\"/w\"]\ntype = \"filesystem\"\nroot = \".\"\n[routes.\"/w\".overlay]\nstore = \"defualt\"\n", "did you mean `default`?"),

@@ -61,12 +61,12 @@ fn unchanged_thread_is_not_saved() {
 fn unreadable_thread_is_an_error() {
     let home = Home::new();
     home.ok(&["write", "/a", "one"]);
-    home.ok(&["store", "rm", "_treehold/threads/heads/default/default", "default"]);
-    home.with_stdin(&["store", "put", "_treehold/threads/heads/default/default", "default"], b"\x01damaged").code(0);
+    home.ok(&["store", "rm", "default/default/_treehold/threads/heads", "default"]);
+    home.with_stdin(&["store", "put", "default/default/_treehold/threads/heads", "default"], b"\x01damaged").code(0);
     for args in [&["cat", "/a"][..], &["ls", "/"], &["write", "/b", "two"]] {
         assert!(home.error(args, 6).contains("cannot be read"));
     }
-    assert_eq!(home.ok(&["store", "get", "_treehold/threads/heads/default/default", "default"]), "\u{1}damaged", "left as it is");
+    assert_eq!(home.ok(&["store", "get", "default/default/_treehold/threads/heads", "default"]), "\u{1}damaged", "left as it is");
     home.ok(&["write", "/memories/b", "the other tiers are there"]);
 }
 

@@ -246,7 +246,7 @@ fn verify_reports_each_damage_on_a_line() {
         "the row `own.md` in `default/bob/memories` cannot be read",
         "is damaged: the content of a thread does not match its hash",
         "and the counter of the store is",
-        "in `_treehold/threads/heads/default/default` is damaged: ",
+        "in `default/default/_treehold/threads/heads` is damaged: ",
         "there are rows without a body",
     ] {
         assert_eq!(told.matches(fault).count(), 1, "{fault}: {told}");

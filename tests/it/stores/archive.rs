@@ -378,7 +378,7 @@ async fn invalid_archive_is_refused_naming_its_entry() {
             "expected `items/00000001.jsonl`, its contents or `end.json`",
         ),
         (vec![file("treehold.json", HEAD.replace(":2,", ":3,"))], ErrorKind::Unsupported, "format 3"),
-        (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/indexes/t""#))], ErrorKind::Corrupt, "never exported"),
+        (vec![head(), page(&sound.replace(r#""a""#, r#""t//_treehold/indexes""#))], ErrorKind::Corrupt, "never exported"),
         (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/copy""#))], ErrorKind::Corrupt, "never exported"),
         (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/later""#))], ErrorKind::Corrupt, "does not know it"),
         (

@@ -6,10 +6,10 @@
 //!
 //! | namespace | events of |
 //! | --- | --- |
-//! | `events/rows/{namespace}` | files in the rows of a namespace |
+//! | `{partition}/events/rows/{name}` | files in the rows of a namespace |
 //! | `events/directory/{path}` | files in a host directory |
 //! | `events/{kind}/{name}` | another tree that a workspace names |
-//! | `threads/events/{tenant}/{user}` | the states of a user's threads |
+//! | `{tenant}/{user}/threads/events` | the states of a user's threads |
 //!
 //! An event is an [append](treehold_store::BatchWrite::Append) and its key is its version. So a log is in commit order, and
 //! positions are comparable across all logs of the store. If the files of a tree are in the same store, the event is committed
@@ -46,7 +46,7 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{OpKind, Version};
 use treehold_core::path::VfsPathBuf;
 use treehold_core::scope::Scope;
-use treehold_store::{Namespace, ScanEntry, ScanOptions, Store, is_same, log_key};
+use treehold_store::{Namespace, ScanEntry, ScanOptions, Store, event_log, is_same, log_key};
 
 /// The namespace that contains all logs.
 pub const EVENTS_NAMESPACE: [&str; 2] = treehold_core::reserved::EVENTS;
@@ -245,12 +245,10 @@ impl Feed {
         is_same(&self.store, store)
     }
 
-    /// Returns the log of files in the rows of a namespace, if those rows are in the same store as the events.
-    ///
-    /// # Errors
-    /// As [`Feed::log`].
-    pub fn log_of_rows(rows: &Namespace) -> Result<Namespace> {
-        Self::log("rows", &rows.to_string())
+    /// Returns the log of files in the rows of a namespace, if those rows are in the same store as the events. It is in their partition, so
+    /// that they change together.
+    pub fn log_of_rows(rows: &Namespace) -> Namespace {
+        event_log(rows)
     }
 
     /// Returns the log of another tree, by its kind and name.

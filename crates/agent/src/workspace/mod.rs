@@ -189,7 +189,7 @@ impl Workspace {
             Some(Told::Rows(open)) => {
                 let (store, rows) = open(scope)?;
                 let is_own = self.0.feed.as_ref().is_none_or(|feed| feed.is_in(&store));
-                let log = if is_own { Feed::log_of_rows(&rows)? } else { Feed::log("elsewhere", &format!("{store}\n{rows}"))? };
+                let log = if is_own { Feed::log_of_rows(&rows) } else { Feed::log("elsewhere", &format!("{store}\n{rows}"))? };
                 Ok(Some((log, false)))
             }
             Some(Told::State) => Ok(Some((Feed::log_of_threads(scope)?, true))),

@@ -352,7 +352,7 @@ pub(super) async fn long_scans_page_like_short_ones(store: Subject) {
     }
 }
 
-const NAMESPACES: [&str; 7] = ["a", "a/b", "a/b/c", "a/bc", "a%2Fb", "ab", "b"];
+const NAMESPACES: [&str; 11] = ["a", "a//-", "a//b", "a//b/c", "a/-", "a/b", "a/b/c", "a/bc", "a%2Fb", "ab", "b"];
 
 async fn put_namespaces(store: &Subject) -> Vec<Namespace> {
     let mut all: Vec<Namespace> = NAMESPACES.iter().map(|text| namespace(text)).collect();
@@ -371,7 +371,7 @@ pub(super) async fn namespaces_are_listed_in_order(store: Subject) {
 
 pub(super) async fn namespaces_beneath_prefix_are_listed(store: Subject) {
     let all = put_namespaces(&store).await;
-    for beneath in ["a", "a/b", "a/b/c", "b", "c", "a/b/c/d"].map(namespace) {
+    for beneath in ["a", "a//b", "a/b", "a/b/c", "b", "c", "a/b/c/d"].map(namespace) {
         let expected: Vec<Namespace> = all.iter().filter(|namespace| namespace.starts_with(&beneath)).cloned().collect();
         let page = store.namespaces(NamespacesOptions::new().with_beneath(beneath.clone())).await.expect("a page");
         assert_eq!((page.namespaces, page.more), (expected, false), "beneath {beneath}");
@@ -380,12 +380,21 @@ pub(super) async fn namespaces_beneath_prefix_are_listed(store: Subject) {
 
 pub(super) async fn namespace_pages_add_up_to_whole(store: Subject) {
     let all = put_namespaces(&store).await;
-    for beneath in [None, Some(namespace("a"))] {
-        let expected: Vec<Namespace> =
-            all.iter().filter(|namespace| beneath.as_ref().is_none_or(|beneath| namespace.starts_with(beneath))).cloned().collect();
+    let chosen = |is_chosen: &dyn Fn(&Namespace) -> bool| all.iter().filter(|namespace| is_chosen(namespace)).cloned().collect();
+    let of_tenant = |tenant: &str| chosen(&|namespace| namespace.components().next().is_some_and(|first| first == tenant));
+    let beneath = |above: &str| chosen(&|other| other.starts_with(&namespace(above)));
+    let listings: [(NamespacesOptions, Vec<Namespace>); 7] = [
+        (NamespacesOptions::new(), all.clone()),
+        (NamespacesOptions::new().with_beneath(namespace("a")), beneath("a")),
+        (NamespacesOptions::new().with_beneath(namespace("a/b")), beneath("a/b")),
+        (NamespacesOptions::new().with_tenant("a"), of_tenant("a")),
+        (NamespacesOptions::new().with_tenant("a/b"), of_tenant("a/b")),
+        (NamespacesOptions::new().with_tenant("a").with_beneath(namespace("a//b")), beneath("a//b")),
+        (NamespacesOptions::new().with_tenant("b").with_beneath(namespace("a/b")), Vec::new()),
+    ];
+    for (listing, expected) in &listings {
         for limit in 1..=all.len() {
-            let mut options = NamespacesOptions::new().with_limit(limit);
-            options.beneath.clone_from(&beneath);
+            let mut options = listing.clone().with_limit(limit);
             let mut found = Vec::new();
             loop {
                 let page = store.namespaces(options.clone()).await.expect("a page");
@@ -396,7 +405,7 @@ pub(super) async fn namespace_pages_add_up_to_whole(store: Subject) {
                 }
                 options = options.with_start_after(found.last().expect("a page that has more is not empty").clone());
             }
-            assert_eq!(found, expected, "limit {limit}");
+            assert_eq!(&found, expected, "{listing:?}, limit {limit}");
         }
     }
     let before = NamespacesOptions::new().with_beneath(namespace("b")).with_start_after(namespace("a"));

@@ -266,7 +266,7 @@ impl Space {
         if [tenant, user].iter().any(|name| *name == "*") {
             return Err(Error::invalid_argument("a tenant or user named `*` has no items"));
         }
-        let own = ITEMS_NAMESPACE.into_iter().chain([tenant.as_str(), user.as_str()]).map(str::to_owned).collect();
+        let own = [tenant.as_str(), user.as_str()].into_iter().chain(ITEMS_NAMESPACE).map(str::to_owned).collect();
         Ok(Self { items: JsonStore::new(asked.api.store.clone()), own })
     }
 

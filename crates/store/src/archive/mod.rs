@@ -23,10 +23,10 @@ use read::Limits;
 use write::{Paged, Part};
 
 /// The format version that is written, and the newest that can be read.
-pub const ARCHIVE_FORMAT: u32 = 2;
+pub const ARCHIVE_FORMAT: u32 = 3;
 
-/// The format version of the former layout, which an import converts.
-const FORMER_FORMAT: u32 = 1;
+/// The oldest format version, of the first layout of stores. An import converts older formats.
+const FIRST_FORMAT: u32 = 1;
 
 /// The first entry of an archive written under the product's former name.
 const FORMER_HEAD: &str = "stratafs.json";
@@ -202,7 +202,7 @@ pub async fn export(
         send(&parts, Part::Head(head)).await?;
         let mut pages = Paged::default();
         let scan = ScanOptions::new().with_values(true).with_limit(PAGE_ROWS).with_bytes_max(PAGE_BYTES);
-        let mut walk = Walk::new(store, scan).without(copy::note_namespace()).without(derived::namespace());
+        let mut walk = Walk::new(store, scan).without(copy::note_namespace()).without_indexes();
         walk = walk.without_all(withheld(&options.include));
         while let Some(found) = walk.page().await? {
             for item in found.items {

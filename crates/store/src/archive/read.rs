@@ -5,7 +5,7 @@
 //! actually there.
 
 use super::row::Row;
-use super::{ARCHIVE_FORMAT, END, End, FORMER_FORMAT, FORMER_HEAD, Found, HEAD, Head, INLINE_BYTES_MAX, PAGE_BYTES};
+use super::{ARCHIVE_FORMAT, END, End, FIRST_FORMAT, FORMER_HEAD, Found, HEAD, Head, INLINE_BYTES_MAX, PAGE_BYTES};
 use crate::digest::Digest;
 use crate::{Item, Namespace, Reserved, ReservedRows, is_reserved, migrate};
 use bytes::Bytes;
@@ -38,7 +38,7 @@ pub(super) struct Limits {
 pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found) -> Result<()>) -> Result<End> {
     let mut archive = tar::Archive::new(BufReader::with_capacity(64 << 10, input));
     let mut entries = archive.entries().map_err(|error| unread("its first entry", error))?.raw(true);
-    let mut state = State { limits, blobs: HashMap::new(), totals: Totals::default(), last: None, is_former: false };
+    let mut state = State { limits, blobs: HashMap::new(), totals: Totals::default(), last: None, format: ARCHIVE_FORMAT };
     let mut has_head = false;
     while let Some(entry) = entries.next().transpose().map_err(|error| unread("an entry", error))? {
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
@@ -50,7 +50,7 @@ pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found)
             HEAD | FORMER_HEAD if !has_head => {
                 let head = json::<Head>(&name, entry, size)?;
                 check_head(&head)?;
-                state.is_former = head.format == FORMER_FORMAT;
+                state.format = head.format;
                 has_head = true;
             }
             _ if !has_head => return Err(broken(&name, &format!("an export begins with `{HEAD}`"))),
@@ -77,8 +77,7 @@ pub(super) fn read(input: impl Read, limits: Limits, mut page: impl FnMut(Found)
 
 fn check_head(head: &Head) -> Result<()> {
     match head.format {
-        ARCHIVE_FORMAT => Ok(()),
-        FORMER_FORMAT => Ok(()),
+        FIRST_FORMAT..=ARCHIVE_FORMAT => Ok(()),
         0 => Err(broken(HEAD, "the number of its format is 0")),
         newer => {
             let message = format!(
@@ -95,10 +94,10 @@ struct State {
     /// The contents of the next page by hash, and whether a row has referred to each.
     blobs: HashMap<String, (Bytes, bool)>,
     totals: Totals,
-    /// The last row.
-    last: Option<(Namespace, String)>,
-    /// Whether the archive has the former layout. Its order and hash refer to the namespaces as written there.
-    is_former: bool,
+    /// The last row, with the text of its namespace.
+    last: Option<(String, String)>,
+    /// The format of the archive. Its order and hash refer to the namespaces as written there.
+    format: u32,
 }
 
 #[derive(Default)]
@@ -187,16 +186,23 @@ impl State {
             *is_named = true;
             Some(content.clone())
         })?;
-        let here = (namespace, item.key.clone());
+        let text = match self.format {
+            ARCHIVE_FORMAT => namespace.encoded().to_owned(),
+            _ => format!("{namespace}/"),
+        };
+        let here = (text, item.key.clone());
         if self.last.as_ref().is_some_and(|last| *last >= here) {
             return Err("the row is not after the one before it, in order of namespace and key".to_owned());
         }
         self.totals.rows += 1;
         self.totals.value_bytes += item.value.len() as u64;
-        self.totals.digest.add(&here.0, &item);
-        let namespace = here.0.clone();
+        self.totals.digest.add_as(&here.0, &item);
         self.last = Some(here);
-        let namespace = if self.is_former { migrate::moved(namespace)? } else { namespace };
+        let namespace = match self.format {
+            ARCHIVE_FORMAT => namespace,
+            FIRST_FORMAT => migrate::moved_to_partition(&migrate::moved(namespace)?)?,
+            _ => migrate::moved_to_partition(&namespace)?,
+        };
         check_reserved(&namespace)?;
         Ok((namespace, item))
     }

@@ -1,7 +1,7 @@
 //! Listing namespaces by patterns of their components.
 
 use super::JsonStore;
-use crate::{Namespace, NamespacesOptions};
+use crate::{Namespace, NamespacesOptions, Partition};
 use serde::Serialize;
 use treehold_core::error::{Error, Result};
 
@@ -93,10 +93,15 @@ impl NamespaceSearch {
             && self.suffix.iter().rev().zip(components.iter().rev().map(|component| &**component)).all(same)
     }
 
-    /// Returns the common ancestor of all matches: the components of the prefix before its first `*`.
-    fn beneath(&self) -> Result<Option<Namespace>> {
+    /// Returns what to list for all matches: what starts with the components of the prefix before its first `*`.
+    fn listing(&self) -> Result<NamespacesOptions> {
         let literal: Vec<&String> = self.prefix.iter().take_while(|component| *component != ANY).collect();
-        if literal.is_empty() { Ok(None) } else { Namespace::new(literal).map(Some) }
+        let options = NamespacesOptions::new();
+        match literal[..] {
+            [] => Ok(options),
+            [tenant] => Partition::new([tenant]).map(|_| options.with_tenant(tenant)),
+            _ => Namespace::new(literal).map(|namespace| options.with_beneath(namespace)),
+        }
     }
 
     /// Truncates a namespace to `depth_max` components.
@@ -130,8 +135,7 @@ impl JsonStore {
         if search.depth_max == Some(0) {
             return Err(Error::invalid_argument("namespaces have at least one component; a depth of 0 lists nothing"));
         }
-        let mut options = NamespacesOptions::new();
-        options.beneath = search.beneath()?;
+        let mut options = search.listing()?;
         options.start_after = search.start_after.clone();
         // The namespace listed last on the previous page covers all that truncate to the same components.
         let before = search.start_after.clone().filter(|namespace| search.matches(namespace));

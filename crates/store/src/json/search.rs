@@ -184,18 +184,25 @@ impl JsonStore {
             Some(cursor) => Some((Namespace::parse(&cursor.namespace)?, cursor.key.clone())),
             None => None,
         };
+        let listing = beneath(namespace);
+        let prefix = listing.prefix().unwrap_or_default();
         let mut start = match cursor {
-            Some((at, _)) if !(at == *namespace || search.beneath && at.starts_with(namespace)) => {
+            Some((at, _)) if !(at == *namespace || search.beneath && at.encoded().starts_with(&prefix)) => {
                 return Err(Error::invalid_argument("the cursor belongs to another search; use the one from this search's last page"));
             }
             Some((at, key)) => Some((at, Some(key))),
+            // Users of a tenant may come before the rows of the tenant itself.
+            None if search.beneath && prefix != namespace.encoded() => {
+                let page = self.store().namespaces(listing.clone().with_limit(1)).await?;
+                page.namespaces.into_iter().next().map(|space| (space, None))
+            }
             None => Some((namespace.clone(), None)),
         };
         let mut more = false;
         while let Some((space, after)) = start.take() {
             more = !self.search_one(&space, after, &mut run).await?;
             if search.beneath && !more {
-                let options = NamespacesOptions::new().with_beneath(namespace.clone()).with_start_after(space).with_limit(1);
+                let options = listing.clone().with_start_after(space).with_limit(1);
                 let page = self.store().namespaces(options).await?;
                 start = page.namespaces.into_iter().next().map(|space| (space, None));
             }
@@ -225,6 +232,15 @@ impl JsonStore {
                 None => return Ok(true),
             }
         }
+    }
+}
+
+/// Lists a namespace and what is below it; below a tenant are all its users.
+fn beneath(namespace: &Namespace) -> NamespacesOptions {
+    let mut components = namespace.components();
+    match (components.next(), components.next()) {
+        (Some(tenant), None) => NamespacesOptions::new().with_tenant(tenant),
+        _ => NamespacesOptions::new().with_beneath(namespace.clone()),
     }
 }
 

@@ -470,6 +470,7 @@ fn fill(page: &mut PageBuilder, records: &Records, now: Timestamp) -> Result<()>
 }
 
 fn list_namespaces(all: &OrdMap<Namespace, Records>, options: &NamespacesOptions, now: Timestamp) -> NamespacePage {
+    // The first namespace of a tenant is not known, so its list starts at the front.
     let start = match (&options.start_after, &options.beneath) {
         (Some(after), Some(beneath)) if after < beneath => Bound::Included(beneath),
         (Some(after), _) => Bound::Excluded(after),

@@ -64,7 +64,7 @@ impl Originals {
             Self::Files => "original-files",
             Self::Messages => "original-messages",
         };
-        Namespace::new(data.components().chain([name.into()]))
+        data.beneath([name])
     }
 }
 

@@ -20,14 +20,14 @@ use super::name::may_mean;
 use super::record::Record;
 use super::store::{NAMED, PRUNED_KEY, Selected, StoreCheckpointer, items, named_key, namespace_of, removal, thread_of};
 use super::sweep::{self, SweepOptions};
-use super::{At, Checkpoint, CheckpointId, PruneOptions, Pruned, RESERVED_NAMESPACE, SEPARATOR, Swept};
+use super::{At, Checkpoint, CheckpointId, PruneOptions, Pruned, SEPARATOR, Swept};
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_core::scope::Scope;
-use treehold_store::{Batch, Condition, Namespace, NamespacesOptions, ScanOptions, Store};
+use treehold_store::{Batch, Condition, NamespacesOptions, ScanOptions, Store};
 
 /// The key of the row with the version of the `pruned` row after which was swept.
 const SWEPT_KEY: &str = "swept";
@@ -260,34 +260,33 @@ impl StoreCheckpointer {
 
 /// Returns the tenant and user of everyone who has rows of one of these kinds in a store, each once.
 ///
-/// Cost: lists the namespaces of these kinds.
+/// Cost: lists all namespaces of the store.
 ///
 /// # Errors
 /// Those of the store.
 pub async fn owners(store: &dyn Store, kinds: &[&str]) -> Result<Vec<Scope>> {
-    let (mut seen, mut owners) = (HashSet::new(), Vec::new());
-    for kind in kinds {
-        let [root, threads] = RESERVED_NAMESPACE;
-        let mut options = NamespacesOptions::new().with_beneath(Namespace::new([root, threads, kind])?);
-        loop {
-            let page = store.namespaces(options.clone()).await?;
-            options.start_after = page.namespaces.last().cloned();
-            for namespace in page.namespaces {
-                let ids: Vec<String> = namespace.components().skip(3).map(|id| id.as_ref().to_owned()).collect();
-                let [tenant, user] = &ids[..] else { continue };
-                let mut scope = Scope::new();
-                (scope.tenant, scope.user) = (id_of(tenant), id_of(user));
-                // Only what leads back to the namespace is an owner.
-                if namespace_of(&scope, kind).is_ok_and(|own| own == namespace) && seen.insert(ids) {
-                    owners.push(scope);
-                }
-            }
-            if !page.more || options.start_after.is_none() {
-                break;
+    let mut owners: Vec<Scope> = Vec::new();
+    let mut options = NamespacesOptions::new();
+    loop {
+        let page = store.namespaces(options.clone()).await?;
+        options.start_after = page.namespaces.last().cloned();
+        for namespace in page.namespaces {
+            let partition = namespace.partition();
+            let ids: Vec<_> = partition.components().collect();
+            let [tenant, user] = &ids[..] else { continue };
+            let mut scope = Scope::new();
+            (scope.tenant, scope.user) = (id_of(tenant), id_of(user));
+            // Only what leads back to the namespace is an owner.
+            let is_own = kinds.iter().any(|kind| namespace_of(&scope, kind).is_ok_and(|own| own == namespace));
+            // The namespaces of a partition follow each other.
+            if is_own && owners.last() != Some(&scope) {
+                owners.push(scope);
             }
         }
+        if !page.more || options.start_after.is_none() {
+            return Ok(owners);
+        }
     }
-    Ok(owners)
 }
 
 /// Returns the id of a component of a namespace.

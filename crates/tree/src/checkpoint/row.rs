@@ -3,7 +3,7 @@
 use super::record::Record;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::file::FileRecord;
-use treehold_core::reserved::{HISTORY, RESERVED_ROOT, THREADS};
+use treehold_core::reserved::{HISTORY, RESERVED_ROOT, THREADS, reserved_path};
 use treehold_store::{Item, Namespace};
 
 /// The name beneath the reserved root that threads lie under.
@@ -18,7 +18,7 @@ const HISTORY_NAME: &str = HISTORY[1];
 /// # Errors
 /// [`Corrupt`](ErrorKind::Corrupt) for a row that does not match.
 pub fn check_row(namespace: &Namespace, item: &Item) -> Result<()> {
-    let components: Vec<_> = namespace.components().take(3).collect();
+    let components: Vec<_> = reserved_path(namespace).take(3).collect();
     let corrupt = |message: &str| Err(Error::new(ErrorKind::Corrupt, message.to_owned()));
     match components.iter().map(AsRef::as_ref).collect::<Vec<&str>>()[..] {
         [RESERVED_ROOT, NAME, "bodies"] if blake3::hash(&item.value).to_hex().as_str() != item.key => {
@@ -65,7 +65,7 @@ mod tests {
         for content in ["one", "two", "three"] {
             tree.write("/a.md", content).await.expect("written");
         }
-        let namespace = Namespace::new(HISTORY.into_iter().chain(["notes"])).expect("a legal name");
+        let namespace = Namespace::parse("notes//_treehold/history").expect("a legal name");
         let page = store.scan(&namespace, ScanOptions::new().with_values(true)).await.expect("read");
         let mut kinds = Vec::new();
         for entry in page.entries {

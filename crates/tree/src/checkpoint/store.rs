@@ -38,7 +38,7 @@ use treehold_core::ops::Version;
 use treehold_core::scope::Scope;
 use treehold_core::work;
 use treehold_store::{
-    Batch, BatchWrite, Condition, Item, Namespace, Outbox, OutboxRows, ScanEntry, ScanOptions, Store, TakenEntries, Watch,
+    Batch, BatchWrite, Condition, Item, Namespace, Outbox, OutboxRows, Partition, ScanEntry, ScanOptions, Store, TakenEntries, Watch,
 };
 
 /// The prefix of the namespaces that hold threads. Nothing else may be stored beneath it.
@@ -635,7 +635,7 @@ pub fn namespace_of(scope: &Scope, kind: &str) -> Result<Namespace> {
     scope.validate()?;
     let (tenant, user) = (component(scope.tenant.as_deref()), component(scope.user.as_deref()));
     let [root, threads] = RESERVED_NAMESPACE;
-    Namespace::new([root, threads, kind, &tenant, &user])
+    Partition::new([&tenant, &user])?.namespace([root, threads, kind])
 }
 
 /// Returns the thread of a scope.

@@ -52,6 +52,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_core::reserved::beside;
 use treehold_core::search::parallel;
 use treehold_store::{Batch, BatchWrite, Condition, INDEX_NAMESPACE, Namespace, Precondition, Store};
 
@@ -139,9 +140,8 @@ impl Index {
 impl Known {
     /// Creates the state of a process that has not looked yet. `wanted` indexes are assumed to exist.
     fn new(tree: &Namespace, wanted: &[IndexKind]) -> Self {
-        let components = INDEX_NAMESPACE.into_iter().map(Into::into).chain(tree.components());
         // A namespace at its length limit has no room for another component, so the tree can have no index.
-        let namespace = Namespace::new(components).ok();
+        let namespace = beside(tree, INDEX_NAMESPACE).ok();
         let kinds = IndexKind::ALL.map(|kind| {
             let index = Index {
                 wanted: wanted.contains(&kind),

@@ -7,10 +7,11 @@ use crate::cli::exit::{Failure, Outcome, causes};
 use crate::cli::output::counted;
 use crate::error::ErrorRecord;
 use crate::store::{INDEX_NAMESPACE, NamespacesOptions, StoreVerification, verify};
-use crate::{Error, ErrorKind, Namespace, Store as Rows, StoreBackend};
+use crate::{Error, ErrorKind, Store as Rows, StoreBackend};
 use clap::Args;
 use serde_json::json;
 use std::sync::Arc;
+use treehold_core::reserved::subject_of;
 
 /// Check a whole store for damage
 ///
@@ -24,12 +25,11 @@ pub(crate) struct Verify {
 
 /// Checks that the indexes of trees find every file.
 async fn check_indexes(store: &Arc<dyn Rows>, found: &mut StoreVerification) -> Result<(), Error> {
-    let indexes = Namespace::new(INDEX_NAMESPACE)?;
-    let mut options = NamespacesOptions::new().with_beneath(indexes);
+    let mut options = NamespacesOptions::new();
     loop {
         let page = store.namespaces(options.clone()).await?;
         for namespace in &page.namespaces {
-            let Ok(tree) = Namespace::new(namespace.components().skip(INDEX_NAMESPACE.len())) else { continue };
+            let Some(tree) = subject_of(namespace, INDEX_NAMESPACE) else { continue };
             let verified = StoreBackend::new(store.clone(), tree.clone()).verify(|_| {}).await?;
             found.faults_count += verified.failures_count as u64;
             found.faults.extend(verified.failures.iter().map(|failure| {

@@ -16,7 +16,7 @@ use treehold_store::{Batch, BatchWrite, ScanOptions};
 async fn contents_are_kept_once_for_each_path_and_pruned_with_their_revisions() {
     let (store, micros) = store();
     let tree = StoreBackend::new(store.clone(), namespace()).with_history(HistoryPolicy::new().with_keep_last(3));
-    let history = Namespace::parse("_treehold/history/ada/notes").expect("legal");
+    let history = Namespace::parse("ada/notes/_treehold/history").expect("legal");
     let contents = async || {
         let page = store.scan(&history, ScanOptions::new().with_prefix("c")).await.expect("scanned");
         page.entries.len()
@@ -52,7 +52,7 @@ async fn history_expires_and_says_so() {
     assert!(error.kind() == ErrorKind::NotFound && error.message().contains("does not reach back"), "{error}");
     assert!(past.glob(VfsPath::ROOT, &GlobOptions::new("*")).await.is_err());
     // Every row of the history expires, except the one that says since when it is complete.
-    let history = Namespace::parse("_treehold/history/ada/notes").expect("legal");
+    let history = Namespace::parse("ada/notes/_treehold/history").expect("legal");
     let left = store.scan(&history, ScanOptions::new()).await.expect("scanned").entries;
     assert_eq!(left.iter().map(|entry| entry.key()).collect::<Vec<_>>(), ["s"]);
 }
@@ -125,7 +125,7 @@ async fn damaged_list_prevents_no_change() {
     let (store, _) = store();
     let tree = StoreBackend::new(store.clone(), namespace()).with_history(HistoryPolicy::new());
     tree.write("/f", "one").await.expect("written");
-    let history = Namespace::parse("_treehold/history/ada/notes").expect("legal");
+    let history = Namespace::parse("ada/notes/_treehold/history").expect("legal");
     store.commit(Batch::new().put(&history, "pf", "damaged")).await.expect("put");
     assert_eq!(tree.log(&path("/f")).await.expect_err("damaged").kind(), ErrorKind::Corrupt);
     tree.write("/f", "two").await.expect("written");
@@ -187,7 +187,7 @@ async fn searches_of_the_past_report_each_file_whose_content_is_lost() {
         plain.write(file, "by a writer without a history").await.expect("written");
     }
     tree.write("/expired", "new").await.expect("written");
-    let history = Namespace::parse("_treehold/history/ada/notes").expect("legal");
+    let history = Namespace::parse("ada/notes/_treehold/history").expect("legal");
     store.commit(Batch::new().delete_prefix(&history, "c")).await.expect("removed");
     let past = tree.at(Moment::Time(then)).expect("a history");
     let lost = |failures: &[Failure]| -> Vec<String> {
@@ -363,7 +363,7 @@ async fn what_was_before_the_history_began_is_unknown() {
     tree.write("/d/new", "new").await.expect("written");
     let began = next();
     tree.write("/d/gone", "again").await.expect("written");
-    let history = Namespace::parse("_treehold/history/ada/notes").expect("legal");
+    let history = Namespace::parse("ada/notes/_treehold/history").expect("legal");
     // Without the row, such as of a history by an earlier version, the oldest recorded change says when it began.
     for has_row in [true, false] {
         if !has_row {

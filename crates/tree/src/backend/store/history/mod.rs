@@ -42,7 +42,7 @@ use treehold_core::backoff::LostRaces;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Forgotten, Moment, Revision};
 use treehold_core::path::VfsPath;
-use treehold_core::reserved::HISTORY;
+use treehold_core::reserved::{HISTORY, beside};
 use treehold_store::{Item, Namespace};
 
 /// How many times the rows of one path are read until they belong together.
@@ -105,8 +105,7 @@ impl StoreBackend {
     /// and removes, up to 1 GiB together.
     #[must_use]
     pub fn with_history(mut self, policy: HistoryPolicy) -> Self {
-        let components = HISTORY.into_iter().map(Into::into).chain(self.namespace.components());
-        self.history = Namespace::new(components).ok().map(|namespace| StoreHistory { policy, namespace });
+        self.history = beside(&self.namespace, HISTORY).ok().map(|namespace| StoreHistory { policy, namespace });
         self
     }
 
