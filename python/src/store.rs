@@ -372,8 +372,9 @@ fn commit(store: Arc<dyn Store>, batch: Batch) -> Work<Vec<u64>> {
 }
 
 fn names(store: Arc<dyn Store>, prefix: Option<Space>, after: Option<Space>, limit: usize) -> Work<NamespacePage> {
-    let mut options = NamespacesOptions::new().with_limit(limit);
-    (options.beneath, options.start_after) = (prefix.map(|space| space.0), after.map(|space| space.0));
+    let options = NamespacesOptions::new().with_limit(limit);
+    let mut options = prefix.iter().fold(options, |options, space| options.with_ancestor(&space.0));
+    options.start_after = after.map(|space| space.0);
     Work::new(async move { store.namespaces(options).await })
 }
 

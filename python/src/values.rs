@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use serde_json::{Map, Number, Value};
 use std::time::Duration;
-use treehold::store::Namespace;
+use treehold::store::{Namespace, Partition};
 use treehold::{Error, VfsPathBuf};
 
 /// How deeply JSON values may be nested.
@@ -41,7 +41,8 @@ pub(crate) fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     }
 }
 
-/// A namespace: a tuple of components, a list of them, or its text with slashes.
+/// A namespace: a tuple of components, a list of them, or its text with slashes. An empty second component says that the first alone is the
+/// partition, as `//` does.
 pub(crate) struct Space(pub(crate) Namespace);
 
 impl<'py> FromPyObject<'_, 'py> for Space {
@@ -51,15 +52,25 @@ impl<'py> FromPyObject<'_, 'py> for Space {
         let py = value.py();
         let namespace = match value.cast::<PyString>() {
             Ok(text) => Namespace::parse(&text.extract::<PyBackedStr>()?),
-            Err(_) => Namespace::new(value.extract::<Vec<PyBackedStr>>()?.iter().map(|part| part as &str)),
+            Err(_) => {
+                let parts = value.extract::<Vec<PyBackedStr>>()?;
+                match &parts.iter().map(|part| part as &str).collect::<Vec<_>>()[..] {
+                    [tenant, "", name @ ..] if !name.is_empty() => Partition::new([tenant]).and_then(|partition| partition.namespace(name)),
+                    parts => Namespace::new(parts),
+                }
+            }
         };
         namespace.map(Self).map_err(|error| raised(py, error))
     }
 }
 
-/// Returns the components of a namespace as a tuple.
+/// Returns the components of a namespace as a tuple, with an empty second one where the first alone is the partition of a longer one.
 pub(crate) fn components<'py>(py: Python<'py>, namespace: &Namespace) -> PyResult<Bound<'py, PyTuple>> {
-    PyTuple::new(py, namespace.components().collect::<Vec<_>>())
+    let mut components: Vec<_> = namespace.components().collect();
+    if components.len() > 1 && namespace.partition().components().count() == 1 {
+        components.insert(1, "".into());
+    }
+    PyTuple::new(py, components)
 }
 
 /// Content: `bytes` without a copy, `str` as UTF-8, or any other object with a buffer.

@@ -54,7 +54,11 @@ _Content: TypeAlias = str | Buffer
 """The content of a file or a row. Text is stored as UTF-8; `bytes` and `str` are not copied."""
 
 _NamespaceLike: TypeAlias = str | Sequence[str]
-"""A namespace: its components, or their text with slashes, such as `acme/ada/memories`."""
+"""A namespace: its components, or their text with slashes, such as `acme/ada/memories`.
+
+The first two components are its partition. An empty second one says that it is the first alone: `("acme", "", "policies")` is
+`acme//policies`.
+"""
 
 _Seconds: TypeAlias = float | timedelta
 """A duration in seconds."""

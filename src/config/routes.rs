@@ -132,7 +132,7 @@ pub struct OverlayConfig {
     /// The store. Default: the only one configured, or `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// Who shares the changes. The rows lie beneath `_treehold/overlays`, separate for each route. Default `{tenant}/{user}/{thread}`.
+    /// Who shares the changes. The rows lie beneath `_treehold/overlays` in the partition of those who share them, separate for each route. Default `{tenant}/{user}/{thread}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }

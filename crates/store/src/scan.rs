@@ -162,6 +162,17 @@ impl NamespacesOptions {
         self
     }
 
+    /// Lists a namespace and those below it. Below a namespace of one component, a tenant, are also those of the tenant's users, which
+    /// are in other partitions.
+    #[must_use]
+    pub fn with_ancestor(self, namespace: &Namespace) -> Self {
+        let mut components = namespace.components();
+        match (components.next(), components.next()) {
+            (Some(tenant), None) => self.with_tenant(tenant),
+            _ => self.with_beneath(namespace.clone()),
+        }
+    }
+
     /// Lists the partitions with this first component.
     #[must_use]
     pub fn with_tenant(mut self, tenant: impl Into<String>) -> Self {

@@ -91,6 +91,21 @@ def test_namespaces_are_tuples_with_unescaped_components(store: Store) -> None:
     assert store.namespaces(limit=1) == ([NS], True)
 
 
+def test_partition_of_one_component_has_an_empty_second_component(store: Store) -> None:
+    shared = ("acme", "", "ada", "notes")
+    store.commit(Batch().put(shared, "k", "shared").put("acme//policies", "k", "x"))
+    store.commit(Batch().put(("acme", "ada", "notes"), "k", "own"))
+    listed = [("acme", "", "ada", "notes"), ("acme", "", "policies"), ("acme", "ada", "notes")]
+    assert store.namespaces(prefix=("acme",)) == (listed, False)
+    assert store.namespaces(prefix=("acme", "ada")) == (listed[2:], False)
+    assert store.namespaces(after=shared) == (listed[1:], False)
+    found = [store.get(namespace, "k") for namespace in ("acme//ada/notes", "acme/ada/notes")]
+    assert [row.body for row in found if row is not None] == [b"shared", b"own"]
+    for bad in (("", "a"), ("a", ""), ("a", "", ""), ("a", "b", "", "c")):
+        with pytest.raises(treehold.InvalidArgument):
+            store.get(bad, "k")
+
+
 async def test_watch_reports_commit_of_another_task(store: Store) -> None:
     watch = await store.awatch(NS)
     assert not watch.changed(0)

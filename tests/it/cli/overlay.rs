@@ -157,7 +157,7 @@ fn configuration_selects_the_store_of_an_overlay() {
         assert!(home.error(&["config", "check"], 2).contains(told), "{text}");
     }
     home.put("treehold.toml", "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"_treehold/overlays/{user}\"\n");
-    assert!(home.error(&["config", "check"], 2).contains("starts with `_treehold`, which is reserved"));
+    assert!(home.error(&["config", "check"], 2).contains("names `_treehold`, which is reserved"));
 }
 
 #[test]

@@ -80,12 +80,16 @@ fn reserved_namespaces_refuse_rows_put_by_hand_and_routes() {
     for reserved in treehold::store::RESERVED_NAMESPACES {
         let name = reserved.components.join("/");
         if reserved.rows != treehold::store::ReservedRows::Data {
-            let said = home.error(&["store", "put", &format!("{name}/x"), "admin", "{}"], 2);
-            assert!(said.contains("is reserved; "), "{said}");
+            for place in [format!("{name}/x"), format!("acme/ada/{name}/x"), format!("acme//{name}/x")] {
+                let said = home.error(&["store", "put", &place, "admin", "{}"], 2);
+                assert!(said.contains("is reserved; "), "{said}");
+            }
         }
-        let config = home.put("routes.toml", format!("[routes.\"/r\"]\ntype = \"store\"\nnamespace = \"{name}/x\"\n"));
-        let said = home.error(&["--config", config.to_str().unwrap(), "ls", "/r"], 2);
-        assert!(said.contains("starts with `_treehold`, which is reserved"), "{said}");
+        for place in [format!("{name}/x"), format!("{{tenant}}/x/{name}"), format!("{{tenant}}//{name}")] {
+            let config = home.put("routes.toml", format!("[routes.\"/r\"]\ntype = \"store\"\nnamespace = \"{place}\"\n"));
+            let said = home.error(&["--config", config.to_str().unwrap(), "ls", "/r"], 2);
+            assert!(said.contains("names `_treehold`, which is reserved"), "{said}");
+        }
     }
 }
 

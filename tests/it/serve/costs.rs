@@ -54,22 +54,39 @@ fn request_takes_the_documented_round_trips() {
     ];
     let told: Vec<String> = costs.iter().map(|(what, (reads, commits))| format!("{what}: {reads} + {commits}")).collect();
     let expected = [
-        "read: 3 + 0",
-        "head: 2 + 0",
-        "ls: 2 + 0",
-        "grep: 3 + 0",
-        "write: 2 + 1",
-        "edit: 3 + 1",
-        "write, with a key: 2 + 3",
+        "read: 1 + 0",
+        "head: 1 + 0",
+        "ls: 1 + 0",
+        "grep: 1 + 0",
+        "write: 1 + 1",
+        "edit: 1 + 1",
+        "write, with a key: 1 + 3",
         "the key again: 1 + 0",
-        "tool that reads: 3 + 1",
-        "tool that writes: 2 + 1",
+        "tool that reads: 1 + 1",
+        "tool that writes: 1 + 1",
         "memories: tool that writes: 1 + 1",
         "memories: read: 1 + 0",
         "memories: write: 1 + 1",
         "memories: append: 1 + 1",
     ];
     assert_eq!(told, expected);
+}
+
+/// A server that has not seen a thread reads its page and its contents once, and again only what another server has changed since.
+#[test]
+fn thread_is_read_once_by_each_server() {
+    let store = Watched::default();
+    let served = Served::on(Arc::new(store.quiet()), |options| options);
+    for file in 0..3 {
+        served.put(&format!("/v1/threads/t/fs/{file}"), format!("{file} needle\n").as_bytes());
+    }
+    let other = Served::on(Arc::new(store.clone()), |options| options);
+    let cost = |path: &str| cost(&other, &store, "GET", path, &[("treehold-thread", "t")], b"");
+    let grep = "/v1/grep?pattern=needle&path=/";
+    assert_eq!(["/v1/fs/1", "/v1/fs/1", grep, grep].map(cost), [(3, 0), (1, 0), (2, 0), (1, 0)]);
+    served.put("/v1/threads/t/fs/1", b"new needle\n");
+    assert_eq!(["/v1/fs/0", "/v1/fs/1", grep].map(cost), [(2, 0), (2, 0), (1, 0)], "the page and one content are new");
+    assert!(other.send("GET", "/v1/fs/1", &[("treehold-thread", "t")], b"").bytes() == b"new needle\n");
 }
 
 /// A method, a path, headers and a body.

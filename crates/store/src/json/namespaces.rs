@@ -1,7 +1,7 @@
 //! Listing namespaces by patterns of their components.
 
 use super::JsonStore;
-use crate::{Namespace, NamespacesOptions, Partition};
+use crate::{Namespace, NamespacesOptions};
 use serde::Serialize;
 use treehold_core::error::{Error, Result};
 
@@ -97,17 +97,19 @@ impl NamespaceSearch {
     fn listing(&self) -> Result<NamespacesOptions> {
         let literal: Vec<&String> = self.prefix.iter().take_while(|component| *component != ANY).collect();
         let options = NamespacesOptions::new();
-        match literal[..] {
-            [] => Ok(options),
-            [tenant] => Partition::new([tenant]).map(|_| options.with_tenant(tenant)),
-            _ => Namespace::new(literal).map(|namespace| options.with_beneath(namespace)),
-        }
+        if literal.is_empty() { Ok(options) } else { Ok(options.with_ancestor(&Namespace::new(literal)?)) }
     }
 
     /// Truncates a namespace to `depth_max` components.
     fn cut(&self, namespace: Namespace) -> Result<Namespace> {
         match self.depth_max {
-            Some(depth) if namespace.components().count() > depth => Namespace::new(namespace.components().take(depth)),
+            Some(depth) if namespace.components().count() > depth => {
+                let partition = namespace.partition();
+                match depth.checked_sub(partition.components().count()) {
+                    Some(left) => partition.namespace(namespace.name().take(left)),
+                    None => Namespace::new(namespace.components().take(depth)),
+                }
+            }
             _ => Ok(namespace),
         }
     }

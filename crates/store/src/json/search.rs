@@ -184,7 +184,7 @@ impl JsonStore {
             Some(cursor) => Some((Namespace::parse(&cursor.namespace)?, cursor.key.clone())),
             None => None,
         };
-        let listing = beneath(namespace);
+        let listing = NamespacesOptions::new().with_ancestor(namespace);
         let prefix = listing.prefix().unwrap_or_default();
         let mut start = match cursor {
             Some((at, _)) if !(at == *namespace || search.beneath && at.encoded().starts_with(&prefix)) => {
@@ -232,15 +232,6 @@ impl JsonStore {
                 None => return Ok(true),
             }
         }
-    }
-}
-
-/// Lists a namespace and what is below it; below a tenant are all its users.
-fn beneath(namespace: &Namespace) -> NamespacesOptions {
-    let mut components = namespace.components();
-    match (components.next(), components.next()) {
-        (Some(tenant), None) => NamespacesOptions::new().with_tenant(tenant),
-        _ => NamespacesOptions::new().with_beneath(namespace.clone()),
     }
 }
 

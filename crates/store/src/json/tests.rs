@@ -218,3 +218,34 @@ async fn namespaces_match_by_component() {
     assert_eq!(list(search().with_prefix(["ac"])).await, [""; 0], "components are matched whole");
     assert_eq!(items.namespaces(&search().with_depth_max(0)).await.expect_err("no depth").kind(), ErrorKind::InvalidArgument);
 }
+
+#[tokio::test]
+async fn tenant_includes_all_of_its_partitions() {
+    let items = items();
+    let places = ["acme//ada", "acme//policies/2026", "acme/-", "acme/ada", "acme/ada/notes", "acme", "acm", "acmes/x"];
+    for place in places {
+        items.put(&space(place), "k", &place).await.expect("put");
+    }
+    let mut of_tenant: Vec<&str> = places[..6].to_vec();
+    of_tenant.sort_by_key(|place| space(place));
+    for limit in 1..=6 {
+        let (mut search, mut found) = (JsonSearch::new().with_beneath(true).with_limit(limit), Vec::new());
+        loop {
+            let page = items.search::<String>(&space("acme"), &search).await.expect("a page");
+            found.extend(page.items.iter().map(|item| item.value.clone()));
+            match page.next {
+                Some(next) => search.start_after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(found, of_tenant, "limit {limit}");
+    }
+    let search = NamespaceSearch::new().with_prefix(["acme"]);
+    let list = async |search: &NamespaceSearch| -> Vec<String> {
+        items.namespaces(search).await.expect("a page").namespaces.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(list(&search).await, of_tenant);
+    assert_eq!(list(&search.clone().with_depth_max(2)).await, ["acme/-", "acme", "acme//ada", "acme//policies", "acme/ada"]);
+    assert_eq!(list(&search.with_depth_max(1)).await, ["acme"]);
+    assert!(items.search::<String>(&space("acme"), &JsonSearch::new()).await.expect("a page").items.len() == 1);
+}

@@ -1,58 +1,141 @@
-//! A cache of recently read or written inner pages, decoded.
+//! A cache of recently read or written pages and contents, so that a request on a thread that this process has seen reads only its head.
 //!
-//! Every lookup in a saved tree starts at its upper pages, and pages never change, so those of the trees in use are kept decoded. They are
-//! kept without the pages beneath them, so that the size of the cache is known.
+//! Neither ever changes under its name, so the head, which names the root, says whether they are current. Inner pages are kept decoded,
+//! because every lookup starts at them, and without the pages beneath them. Leaves are kept as they are stored, and decoded for each
+//! reader: a shared leaf would keep every content that a reader loads into it. So the size of the cache is known.
 
+use super::pages::read_page;
 use crate::backend::{Child, Link, Page, PageId};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
+use treehold_core::error::Result;
 
-/// The number of pages in a generation: two generations take about 3 MiB at most.
-const GENERATION: usize = 512;
+/// How many bytes of pages a cache holds at most.
+const PAGE_BYTES_MAX: usize = 8 << 20;
 
-/// A cache of two generations: evicts pages that were not used while the younger one filled.
-#[derive(Debug, Default)]
-pub(super) struct PageCache(Mutex<Generations>);
+/// How many bytes of contents a cache holds at most, unless told otherwise.
+pub(super) const BODY_BYTES_MAX: usize = 16 << 20;
 
-#[derive(Debug, Default)]
-struct Generations {
-    young: HashMap<PageId, Arc<[Child]>>,
-    old: HashMap<PageId, Arc<[Child]>>,
+/// Contents of more than this share of the cache are not kept, so that one large file does not displace many small ones.
+const BODY_SHARE: usize = 16;
+
+/// About how many bytes an entry takes besides what it holds.
+const ENTRY_BYTES: usize = 96;
+
+/// A cache of pages and contents.
+#[derive(Debug)]
+pub(super) struct PageCache {
+    pages: Mutex<Generations<PageId, Kept>>,
+    bodies: Mutex<Generations<(u32, [u8; 32]), Bytes>>,
 }
 
-impl Generations {
-    fn insert(&mut self, id: PageId, children: Arc<[Child]>) {
-        if self.young.len() >= GENERATION {
-            self.old = std::mem::take(&mut self.young);
+/// A page without those beneath it.
+#[derive(Debug, Clone)]
+enum Kept {
+    Inner(Arc<[Child]>),
+    /// As it is stored.
+    Leaf(Bytes),
+}
+
+/// Entries in two generations: those that were not used while the younger one filled are dropped.
+#[derive(Debug)]
+struct Generations<K, V> {
+    young: HashMap<K, (V, usize)>,
+    old: HashMap<K, (V, usize)>,
+    /// The size of the younger generation.
+    young_bytes: usize,
+    /// The largest size of a generation.
+    bytes_max: usize,
+}
+
+impl<K: Eq + Hash + Copy, V: Clone> Generations<K, V> {
+    /// Makes a cache for entries of this many bytes.
+    fn new(bytes_max: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), young_bytes: 0, bytes_max: bytes_max / 2 }
+    }
+
+    fn insert(&mut self, key: K, value: V, bytes: usize) {
+        let bytes = bytes + ENTRY_BYTES;
+        if bytes > self.bytes_max {
+            return;
         }
-        self.young.insert(id, children);
+        if self.young_bytes + bytes > self.bytes_max {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        self.young_bytes += bytes;
+        if let Some((_, before)) = self.young.insert(key, (value, bytes)) {
+            self.young_bytes -= before;
+        }
+    }
+
+    fn get(&mut self, key: K) -> Option<V> {
+        if let Some((value, _)) = self.young.get(&key) {
+            return Some(value.clone());
+        }
+        let (value, bytes) = self.old.remove(&key)?;
+        self.insert(key, value.clone(), bytes - ENTRY_BYTES);
+        Some(value)
+    }
+}
+
+impl Default for PageCache {
+    fn default() -> Self {
+        Self::new(BODY_BYTES_MAX)
     }
 }
 
 impl PageCache {
-    /// Returns a page if it is cached.
-    pub(super) fn get(&self, id: PageId) -> Option<Page> {
-        let children = {
-            let mut generations = self.0.lock();
-            match generations.young.get(&id) {
-                Some(children) => children.clone(),
-                None => {
-                    let children = generations.old.remove(&id)?;
-                    generations.insert(id, children.clone());
-                    children
-                }
-            }
-        };
-        Some(Page::Inner(detached(&children)?))
+    /// Makes a cache for so many bytes of contents.
+    pub(super) fn new(body_bytes_max: usize) -> Self {
+        Self { pages: Mutex::new(Generations::new(PAGE_BYTES_MAX)), bodies: Mutex::new(Generations::new(body_bytes_max)) }
     }
 
-    /// Caches a page if it is an inner one whose children are all saved.
-    pub(super) fn insert(&self, id: PageId, page: &Page) {
-        if let Page::Inner(children) = page
-            && let Some(children) = detached(children)
-        {
-            self.0.lock().insert(id, children.into());
+    /// Returns a page if it is cached.
+    ///
+    /// # Errors
+    /// Those of decoding it.
+    pub(super) fn page(&self, id: PageId) -> Result<Option<Page>> {
+        let kept = self.pages.lock().get(id);
+        match kept {
+            None => Ok(None),
+            Some(Kept::Inner(children)) => Ok(detached(&children).map(Page::Inner)),
+            Some(Kept::Leaf(bytes)) => read_page(&bytes, id.origin, id.pack).map(Some),
+        }
+    }
+
+    /// Caches a page, given as it is stored, unless a page beneath it is not saved.
+    pub(super) fn insert_page(&self, id: PageId, page: &Page, bytes: &[u8]) {
+        let kept = match page {
+            Page::Leaf(_) => Kept::Leaf(Bytes::copy_from_slice(bytes)),
+            Page::Inner(children) => match detached(children) {
+                Some(children) => Kept::Inner(children.into()),
+                None => return,
+            },
+        };
+        let decoded = match &kept {
+            Kept::Inner(children) => size_of_val(&**children) + children.len() * ENTRY_BYTES,
+            Kept::Leaf(_) => 0,
+        };
+        self.pages.lock().insert(id, kept, bytes.len() + decoded);
+    }
+
+    /// Returns a content if it is cached.
+    pub(super) fn body(&self, origin: u32, hash: &[u8; 32]) -> Option<Bytes> {
+        self.bodies.lock().get((origin, *hash))
+    }
+
+    /// Caches a content, unless it is large.
+    pub(super) fn insert_body(&self, origin: u32, hash: [u8; 32], content: &Bytes) {
+        let mut bodies = self.bodies.lock();
+        if content.len() <= 2 * bodies.bytes_max / BODY_SHARE {
+            // A slice would keep what it was cut from.
+            let content = if content.is_unique() { content.clone() } else { Bytes::copy_from_slice(content) };
+            let bytes = content.len();
+            bodies.insert((origin, hash), content, bytes);
         }
     }
 }
@@ -82,24 +165,48 @@ mod tests {
 
     #[test]
     fn used_pages_stay_cached_without_their_children() {
+        const COUNT: u32 = 100_000;
         let cache = PageCache::default();
-        for index in 0..10 * GENERATION as u32 {
-            cache.insert(id(index), &page(index));
-            let Some(Page::Inner(children)) = cache.get(id(0)) else { panic!("it is used all the time") };
+        for index in 0..COUNT {
+            cache.insert_page(id(index), &page(index), &[0; 100]);
+            let Ok(Some(Page::Inner(children))) = cache.page(id(0)) else { panic!("it is used all the time") };
             assert_eq!((children[0].link.id(), children[0].link.loaded().is_none()), (Some(id(1)), true));
         }
-        assert!(cache.get(id(5)).is_none());
-        let generations = cache.0.lock();
-        assert!(generations.young.len() + generations.old.len() <= 2 * GENERATION);
+        assert!(cache.page(id(5)).expect("readable").is_none());
+        assert!(cache.page(id(COUNT - 1)).expect("readable").is_some());
     }
 
     #[test]
-    fn leaves_and_unsaved_pages_are_not_cached() {
+    fn unsaved_pages_are_not_cached() {
         let cache = PageCache::default();
-        cache.insert(id(1), &Page::Leaf(Vec::new()));
         let Page::Inner(mut children) = page(2) else { unreachable!("the test made an inner page") };
         children[0].link = Link::new(Page::Leaf(Vec::new()));
-        cache.insert(id(2), &Page::Inner(children));
-        assert!(cache.get(id(1)).is_none() && cache.get(id(2)).is_none());
+        cache.insert_page(id(2), &Page::Inner(children), &[]);
+        assert!(cache.page(id(2)).expect("readable").is_none());
+    }
+
+    #[test]
+    fn contents_take_no_more_than_their_share() {
+        const BYTES_MAX: usize = 1 << 20;
+        let cache = PageCache::new(BYTES_MAX);
+        let hash = |number: u32| *blake3::hash(&number.to_le_bytes()).as_bytes();
+        let held = |cache: &PageCache| {
+            let bodies = cache.bodies.lock();
+            let sizes = bodies.young.values().chain(bodies.old.values()).map(|(content, bytes)| {
+                assert!(*bytes >= content.len());
+                *bytes
+            });
+            sizes.sum::<usize>()
+        };
+        for number in 0..10_000 {
+            let size = (number as usize * 7_919) % 70_000;
+            cache.insert_body(1, hash(number), &Bytes::from(vec![7; size]));
+            assert!(held(&cache) <= BYTES_MAX, "{number}");
+            assert_eq!(cache.body(1, &hash(number)).is_some(), size <= BYTES_MAX / BODY_SHARE, "{number}");
+            assert!(cache.body(2, &hash(number)).is_none(), "of another user");
+        }
+        cache.insert_body(1, hash(1), &Bytes::from_static(b"again"));
+        cache.insert_body(1, hash(1), &Bytes::from_static(b"again"));
+        assert!(held(&cache) <= BYTES_MAX && held(&cache) > BYTES_MAX / 3);
     }
 }

@@ -158,7 +158,7 @@ fn unwritten() -> Error {
 }
 
 /// Reads a page of a pack.
-fn read_page(bytes: &[u8], origin: u32, pack: u64) -> Result<Page> {
+pub(super) fn read_page(bytes: &[u8], origin: u32, pack: u64) -> Result<Page> {
     let mut paths = Lengthened::default();
     match decode(bytes)? {
         Written::Leaf { base_time, base_version, rows } => {
@@ -221,7 +221,8 @@ pub(super) struct Unsaved {
     pub(super) root: Option<PageId>,
     /// Whether some of it is already stored in a source that must not be relied on.
     is_copy: bool,
-    saved_pages: Vec<(Arc<Link>, PageId)>,
+    /// The pages, with where and as what they are stored.
+    saved_pages: Vec<(Arc<Link>, PageId, Vec<u8>)>,
     saved_nodes: Vec<(Arc<StateNode>, StoredBody)>,
 }
 
@@ -262,9 +263,9 @@ impl Unsaved {
             }
             let bytes = write_page(page, open.number, &ids, &bodies)?;
             let id = PageId { origin, pack: open.number, index: open.pages.len() as u32 };
-            open.push(bytes);
+            open.push(&bytes);
             ids.insert(Arc::as_ptr(&link), id);
-            unsaved.saved_pages.push((link, id));
+            unsaved.saved_pages.push((link, id, bytes));
         }
         if !open.pages.is_empty() {
             unsaved.packs.push((open.number, open.finish()));
@@ -278,15 +279,20 @@ impl Unsaved {
         !self.is_copy
     }
 
-    /// Records where each page was stored.
+    /// Records where each page was stored, and caches what was.
     pub(super) fn mark_saved(self, cache: &PageCache) {
-        for (link, id) in self.saved_pages {
+        for (link, id, bytes) in self.saved_pages {
             link.set_id(id);
             if let Some(page) = link.loaded() {
-                cache.insert(id, page);
+                cache.insert_page(id, page, &bytes);
             }
         }
-        self.saved_nodes.into_iter().for_each(|(node, body)| node.set_body(body));
+        for (node, body) in self.saved_nodes {
+            node.set_body(body);
+            if let Some(content) = node.content().filter(|content| !content.is_empty()) {
+                cache.insert_body(body.origin, body.hash, content);
+            }
+        }
     }
 
     /// Returns the total size of the contents in bytes.
@@ -346,9 +352,9 @@ struct Pack {
 }
 
 impl Pack {
-    fn push(&mut self, page: Vec<u8>) {
+    fn push(&mut self, page: &[u8]) {
         self.size_bytes += page.len();
-        self.pages.push(page);
+        self.pages.push(page.to_vec());
     }
 
     fn finish(&self) -> Vec<u8> {
@@ -372,7 +378,7 @@ fn unpack(bytes: &[u8]) -> Result<Vec<&[u8]>> {
 }
 
 impl Pages {
-    /// Reads pages from the store, and caches the inner ones.
+    /// Reads pages from the store, and caches them.
     async fn read(&self, ids: &[PageId]) -> Result<Vec<Page>> {
         let mut packs: Vec<u64> = ids.iter().map(|id| id.pack).collect();
         packs.sort_unstable();
@@ -387,19 +393,41 @@ impl Pages {
         }
         ids.iter()
             .map(|id| {
-                let page = found.get(&id.pack).and_then(|pages| pages.get(id.index as usize)).ok_or_else(unreadable)?;
-                let page = read_page(page, self.origin, id.pack)?;
-                self.cache.insert(*id, &page);
+                let bytes = found.get(&id.pack).and_then(|pages| pages.get(id.index as usize)).ok_or_else(unreadable)?;
+                let page = read_page(bytes, self.origin, id.pack)?;
+                self.cache.insert_page(*id, &page, bytes);
                 Ok(page)
             })
             .collect()
+    }
+
+    /// Reads contents from the store, checks them against their hashes, and caches them.
+    async fn read_bodies(&self, hashes: &[[u8; 32]]) -> Result<Vec<Bytes>> {
+        let keys: Vec<String> = hashes.iter().map(body_key).collect();
+        let items = match keys.as_slice() {
+            [] => Vec::new(),
+            [key] => vec![self.store.get(&self.bodies, key).await?],
+            keys => {
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                self.store.get_many(&self.bodies, &keys, true).await?
+            }
+        };
+        let check = |(item, hash): (Option<treehold_store::Item>, &[u8; 32])| match item {
+            Some(item) if blake3::hash(&item.value).as_bytes() == hash => {
+                self.cache.insert_body(self.origin, *hash, &item.value);
+                Ok(item.value)
+            }
+            Some(_) => Err(unreadable()),
+            None => Err(gone()),
+        };
+        items.into_iter().zip(hashes).map(check).collect()
     }
 }
 
 #[async_trait]
 impl PageSource for Pages {
     async fn pages(&self, ids: &[PageId]) -> Result<Vec<Page>> {
-        let mut pages: Vec<Option<Page>> = ids.iter().map(|id| self.cache.get(*id)).collect();
+        let mut pages: Vec<Option<Page>> = ids.iter().map(|id| self.cache.page(*id)).collect::<Result<_>>()?;
         let uncached: Vec<PageId> = ids.iter().zip(&pages).filter(|(_, page)| page.is_none()).map(|(id, _)| *id).collect();
         if !uncached.is_empty() {
             let mut read = self.read(&uncached).await?.into_iter();
@@ -411,23 +439,20 @@ impl PageSource for Pages {
     }
 
     async fn bodies(&self, hashes: &[[u8; 32]]) -> Result<Vec<Bytes>> {
-        let keys: Vec<String> = hashes.iter().map(body_key).collect();
-        let items = match keys.as_slice() {
-            [key] => vec![self.store.get(&self.bodies, key).await?],
-            keys => {
-                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-                self.store.get_many(&self.bodies, &keys, true).await?
-            }
-        };
-        let check = |(item, hash): (Option<treehold_store::Item>, &[u8; 32])| match item {
-            Some(item) if blake3::hash(&item.value).as_bytes() == hash => Ok(item.value),
-            Some(_) => Err(unreadable()),
-            None => Err(gone()),
-        };
-        items.into_iter().zip(hashes).map(check).collect()
+        let mut contents: Vec<Option<Bytes>> = hashes.iter().map(|hash| self.cache.body(self.origin, hash)).collect();
+        let uncached: Vec<[u8; 32]> = hashes.iter().zip(&contents).filter(|(_, content)| content.is_none()).map(|(hash, _)| *hash).collect();
+        let mut read = self.read_bodies(&uncached).await?.into_iter();
+        for content in contents.iter_mut().filter(|content| content.is_none()) {
+            *content = read.next();
+        }
+        Ok(contents.into_iter().flatten().collect())
     }
 
     async fn body_part(&self, hash: &[u8; 32], size_bytes: u64, range: Range<u64>) -> Result<Bytes> {
+        if let Some(content) = self.cache.body(self.origin, hash) {
+            let within = treehold_store::within(&range, content.len() as u64);
+            return Ok(content.slice(within.start as usize..within.end as usize));
+        }
         let part = self.store.get_part(&self.bodies, &body_key(hash), range).await?.ok_or_else(gone)?;
         if part.value_bytes == size_bytes { Ok(part.item.value) } else { Err(unreadable()) }
     }
