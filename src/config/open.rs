@@ -372,11 +372,16 @@ impl TreeId {
             #[cfg(feature = "remote")]
             Self::Remote(peer, thread, _) => Feed::log("peer", &format!("{peer}\n{}", thread.as_deref().unwrap_or_default())).map(Some),
             Self::Overlay(store, rows, _) => {
-                // The name from before overlays moved to the partition of their owner, so that the log goes on.
+                // The name from before overlays moved to the partition of their owner, so that the log goes on. There was no partition of
+                // one component with a longer name then.
                 let owner = rows.partition();
-                let name = rows.name().skip(OVERLAY_NAMESPACE.len());
-                let former = Namespace::new(std::iter::once(OVERLAY_NAMESPACE[1].into()).chain(owner.components()).chain(name))?;
-                Feed::log("overlay", &format!("{store}\n{former}")).map(Some)
+                let name: Vec<_> = rows.name().skip(OVERLAY_NAMESPACE.len()).collect();
+                let rows = if owner.components().count() == 1 && name.len() > 1 {
+                    rows.to_string()
+                } else {
+                    Namespace::new(std::iter::once(OVERLAY_NAMESPACE[1].into()).chain(owner.components()).chain(name))?.to_string()
+                };
+                Feed::log("overlay", &format!("{store}\n{rows}")).map(Some)
             }
         }
     }

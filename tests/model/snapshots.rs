@@ -369,7 +369,7 @@ impl World {
     /// Counts the stored rows of contents.
     async fn count_rows(&self) {
         let Some(rows) = &self.rows else { return };
-        let namespace = Namespace::new(["_treehold", "threads", "bodies", "acme", "ada"]).unwrap();
+        let namespace = Namespace::new(["acme", "ada", "_treehold", "threads", "bodies"]).unwrap();
         let (mut count, mut options) = (0, ScanOptions::new());
         loop {
             let page = rows.scan(&namespace, options.clone()).await.unwrap();

@@ -10,7 +10,6 @@
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fmt;
 
 pub use crate::namespace::RESERVED_ROOT;
@@ -137,11 +136,6 @@ impl Withheld {
         Self::ALL.iter().copied().find(|withheld| withheld.as_str() == name)
     }
 
-    /// Returns the namespace above its rows.
-    pub(crate) fn namespace(self) -> Namespace {
-        Namespace::new(self.components()).expect("the components are valid constants")
-    }
-
     /// Returns the kind of a namespace's rows, if they are withheld.
     pub fn of(namespace: &Namespace) -> Option<Self> {
         let is_at = |withheld: &Self| namespace.components().take(2).eq(withheld.components()) || namespace.name().take(2).eq(withheld.components());
@@ -153,11 +147,6 @@ impl fmt::Display for Withheld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// Returns the namespaces that are withheld unless they are included.
-pub fn withheld(included: &BTreeSet<Withheld>) -> impl Iterator<Item = Namespace> {
-    Withheld::ALL.iter().filter(|withheld| !included.contains(withheld)).map(|withheld| withheld.namespace())
 }
 
 impl Reserved {
@@ -241,11 +230,16 @@ mod tests {
     #[test]
     fn every_withheld_name_is_a_reserved_namespace() {
         for withheld in Withheld::ALL {
-            let reserved = Reserved::of(&withheld.namespace()).expect("it is reserved");
+            let namespace = Namespace::new(withheld.components()).expect("legal");
+            let reserved = Reserved::of(&namespace).expect("it is reserved");
             assert_eq!(reserved.rows, ReservedRows::Withheld(*withheld));
             assert_eq!((Withheld::parse(withheld.as_str()), reserved.name()), (Some(*withheld), withheld.as_str()));
             let beneath = Namespace::new([RESERVED_ROOT, withheld.as_str(), "x", "y"]).expect("legal");
             assert_eq!((Withheld::of(&beneath), Reserved::of(&beneath)), (Some(*withheld), Some(reserved)));
+            for place in ["t/u", "t/"] {
+                let beside = Namespace::parse(&format!("{place}/{RESERVED_ROOT}/{withheld}/x")).expect("legal");
+                assert_eq!((Withheld::of(&beside), Reserved::of(&beside)), (Some(*withheld), Some(reserved)), "{beside}");
+            }
         }
         assert_eq!(Withheld::of(&Namespace::new([RESERVED_ROOT, "tokens2"]).expect("legal")), None);
         assert_eq!(Withheld::of(&Namespace::new(["tokens"]).expect("legal")), None);

@@ -3,8 +3,8 @@
 //! Each page shows one moment of the store, but the walk as a whole does not: changes behind its position go unnoticed.
 
 use super::derived::is_index;
-use super::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
-use std::collections::VecDeque;
+use super::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, Withheld};
+use std::collections::{BTreeSet, VecDeque};
 use treehold_core::error::Result;
 
 /// A walk over the live rows of all namespaces.
@@ -15,6 +15,8 @@ pub(super) struct Walk<'s> {
     scan: ScanOptions,
     /// Namespaces to skip, with their descendants.
     without: Vec<Namespace>,
+    /// The withheld rows that are walked.
+    included: Option<BTreeSet<Withheld>>,
     /// Whether to skip indexes.
     without_indexes: bool,
     /// Namespaces that are listed and not walked yet.
@@ -36,7 +38,7 @@ impl<'s> Walk<'s> {
     /// Starts a walk that reads pages with the options `scan`.
     pub(super) fn new(store: &'s dyn Store, scan: ScanOptions) -> Self {
         let listing = Some(NamespacesOptions::new());
-        Self { store, scan, without: Vec::new(), without_indexes: false, namespaces: VecDeque::new(), listing, open: None }
+        Self { store, scan, without: Vec::new(), included: None, without_indexes: false, namespaces: VecDeque::new(), listing, open: None }
     }
 
     /// Skips a namespace and its descendants.
@@ -52,9 +54,9 @@ impl<'s> Walk<'s> {
         self
     }
 
-    /// Skips several namespaces and their descendants.
-    pub(super) fn without_all(mut self, namespaces: impl IntoIterator<Item = Namespace>) -> Self {
-        self.without.extend(namespaces);
+    /// Skips withheld rows, except those that are included.
+    pub(super) fn without_withheld(mut self, included: &BTreeSet<Withheld>) -> Self {
+        self.included = Some(included.clone());
         self
     }
 
@@ -94,7 +96,9 @@ impl<'s> Walk<'s> {
         self.listing = page.namespaces.last().filter(|_| page.more).map(|last| options.with_start_after(last.clone()));
         self.namespaces = page.namespaces.into();
         self.namespaces.retain(|namespace| {
-            let is_left_out = self.without.iter().any(|without| namespace.starts_with(without));
+            let withheld = self.included.as_ref().zip(Withheld::of(namespace));
+            let is_left_out = withheld.is_some_and(|(included, withheld)| !included.contains(&withheld))
+                || self.without.iter().any(|without| namespace.starts_with(without));
             !is_left_out && !(self.without_indexes && is_index(namespace))
         });
         Ok(true)

@@ -170,6 +170,25 @@ def test_batch_with_many_reads_shows_one_moment(tmp_path: Path) -> None:
 # Namespaces.
 
 
+@pytest.mark.parametrize("root", [("acme",), ("acme", "ada"), ("acme", "ada", "items"), ("acme", "", "items")])
+def test_rows_of_treehold_are_not_items(memory: Store, root: tuple[str, ...]) -> None:
+    """The reserved component has its meaning only directly after the partition."""
+    memory.commit(Batch().put("acme/ada/_treehold/threads", "k", "{}").put("acme/ada/_treehold/items/x", "k", "{}"))
+    memory.commit(Batch().put("acme//_treehold/history", "k", "{}"))
+    items = TreeholdStore(memory, namespace=root)
+    labels = tuple(["ada"] * (2 - len(root)))
+    if len(root) <= 2:
+        for call in (lambda: items.get((*labels, "_treehold"), "k"), lambda: items.put((*labels, "_treehold", "x"), "k", {"a": 1})):
+            with pytest.raises(InvalidNamespaceError, match="own rows"):
+                call()
+    else:
+        items.put(("_treehold", "x"), "k", {"a": 1})
+    items.put((*labels, "notes", "_treehold"), "k", {"a": 2})
+    own = [(*labels, "notes", "_treehold")] + ([("_treehold", "x")] if len(root) > 2 else [])
+    assert sorted(items.list_namespaces()) == sorted(own)
+    assert sorted(item.namespace for item in items.search(())) == sorted(own)
+
+
 def test_empty_namespace_holds_items(items: TreeholdStore) -> None:
     items.batch([PutOp((), "k", {"n": 1}), PutOp(("a",), "k", {"n": 2})])
     assert items.get((), "k").value == {"n": 1}

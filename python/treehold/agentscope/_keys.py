@@ -13,6 +13,9 @@ from treehold.errors import InvalidArgument
 ID_BYTES_MAX = 256
 """The longest identifier. A namespace holds two of them beside its names, and a key three that are percent-encoded."""
 
+RESERVED_ROOT = "_treehold"
+"""The component under which treehold keeps its own rows in the partition of a user."""
+
 Space = tuple[str, ...]
 
 
@@ -55,6 +58,8 @@ class Layout:
 
     def user(self, user_id: str, kind: str, *identifiers: str) -> Space:
         """Returns the namespace of a kind of a user's records."""
+        if user_id == RESERVED_ROOT:
+            raise InvalidArgument(f"the user id is `{RESERVED_ROOT}`, which is reserved; use another identifier")
         return (*self.root, "users", checked("user id", user_id), kind, *identifiers)
 
     def all(self, kind: str, *identifiers: str) -> Space:

@@ -17,6 +17,7 @@ from langgraph.store.base import InvalidNamespaceError, Item, SearchItem
 from treehold import Corrupt, InvalidArgument, Row
 
 from ._io import Namespace
+from ._keys import RESERVED_ROOT, is_reserved
 from ._types import is_dict, is_mapping
 
 MARK = b"json"
@@ -67,6 +68,8 @@ def checked_namespace(labels: Iterable[Any], root: Namespace) -> Namespace:
             label.encode("utf-8")
         except UnicodeEncodeError:
             raise InvalidNamespace(f"the label {label!r} contains half of a surrogate pair; use valid Unicode") from None
+    if is_reserved((*root, *namespace)):
+        raise InvalidNamespace(f"the namespace `{namespace}` lies where treehold keeps its own rows; use another label than `{RESERVED_ROOT}`")
     if len(root) + len(namespace) > COMPONENTS_MAX:
         most = COMPONENTS_MAX - len(root)
         raise InvalidNamespace(f"the namespace `{namespace}` has {len(namespace)} labels; use at most {most}")

@@ -16,11 +16,15 @@ Ids come from outside and may hold any text. Every encoding here is injective, s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 from treehold import InvalidArgument
 
 SEPARATOR = "\x01"
+
+RESERVED_ROOT = "_treehold"
+"""The component under which treehold keeps its own rows: the first of a namespace, or the first after its partition."""
 
 CHECKPOINT = "c" + SEPARATOR
 HIDDEN = "h" + SEPARATOR
@@ -116,10 +120,17 @@ def descending_from(encoded: str) -> str:
 
 def component(thread_id: str) -> str:
     """Encodes a thread id as a component of a namespace."""
-    if thread_id and not thread_id.startswith("~") and utf8_length(thread_id, "thread id") <= COMPONENT_BYTES_MAX:
+    # The reserved component may be the first one after the partition.
+    if thread_id and thread_id != RESERVED_ROOT and not thread_id.startswith("~") and utf8_length(thread_id, "thread id") <= COMPONENT_BYTES_MAX:
         return thread_id
     utf8_length(thread_id, "thread id")
     return "~" + sha256(thread_id.encode("utf-8")).hexdigest()
+
+
+def is_reserved(namespace: Sequence[str]) -> bool:
+    """Returns whether a namespace is where treehold keeps its own rows."""
+    # The partition has two components, or an empty second one.
+    return RESERVED_ROOT in (namespace[0], *namespace[2:3])
 
 
 def is_digest(component: str) -> bool:

@@ -62,6 +62,7 @@ from ._items import (
     utc_now,
     value_of,
 )
+from ._keys import is_reserved
 from ._types import are_texts
 from ._urls import store_url
 from ._vectors import Embed, Index, TreeholdIndexConfig, Vectors, VectorTables, mark_of, read_vectors, vectors_row
@@ -713,7 +714,7 @@ class TreeholdStore(BaseStore):
         start: Namespace | None = None
         while True:
             page = yield Namespaces((*root, *prefix), start)
-            found.extend(tuple(space)[len(root) :] for space in page.namespaces)
+            found.extend(tuple(space)[len(root) :] for space in page.namespaces if not is_reserved(space))
             start = page.next
             if start is None:
                 return found
@@ -894,7 +895,7 @@ class TreeholdStore(BaseStore):
             page = yield Namespaces((*self.namespace, *listed.prefix), start)
             for space in page.namespaces:
                 namespace = tuple(space)[len(self.namespace) :]
-                if not all(_does_match(kind, path, namespace) for kind, path in listed.conditions):
+                if is_reserved(space) or not all(_does_match(kind, path, namespace) for kind, path in listed.conditions):
                     continue
                 shown = namespace if listed.depth is None else namespace[: listed.depth]
                 # Those with a common beginning follow each other.

@@ -183,10 +183,13 @@ fn items_are_put_conditionally_searched_and_removed() {
 #[test]
 fn items_reach_no_reserved_namespace() {
     let served = Served::start();
-    let reserved: Vec<Vec<String>> =
-        treehold::store::RESERVED_NAMESPACES.iter().map(|reserved| reserved.components.iter().map(ToString::to_string).collect()).collect();
-    for components in &reserved {
-        let namespace = treehold::Namespace::new(components).unwrap();
+    let own = treehold::store::RESERVED_NAMESPACES.iter().map(|reserved| reserved.components.join("/"));
+    // Those of the program, and those in the caller's own partition and in that of the tenant.
+    let places = own.flat_map(|own| [format!("default/default/{own}"), format!("default//{own}"), own]);
+    for place in places {
+        let namespace = treehold::Namespace::parse(&place).unwrap();
+        let components: Vec<String> = namespace.components().map(Into::into).collect();
+        let components = &components;
         served.block_on(served.store.commit(treehold::store::Batch::new().put(&namespace, "planted", "{}"))).unwrap();
         let plain = components.iter().map(|component| format!("namespace={component}")).collect::<Vec<_>>().join("&");
         let climbing =

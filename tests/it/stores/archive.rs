@@ -199,7 +199,12 @@ async fn withheld_rows_move_only_when_included() {
     let store = MemoryStore::new();
     let reserved = RESERVED_NAMESPACES.iter().filter(|reserved| reserved.rows != ReservedRows::Note);
     let places: Vec<(Namespace, ReservedRows)> = reserved
-        .map(|reserved| (Namespace::new(reserved.components.iter().copied().chain(["t", "u"])).unwrap(), reserved.rows))
+        .flat_map(|reserved| {
+            let beside = |before: &[&str]| Namespace::new([before, reserved.components].concat()).unwrap();
+            let own = Namespace::new(reserved.components.iter().copied().chain(["t", "u"])).unwrap();
+            let short = Namespace::parse(&format!("t//{}", reserved.components.join("/"))).unwrap();
+            [own, beside(&["t", "u"]), short].map(|namespace| (namespace, reserved.rows))
+        })
         .chain([(space("t/u/memories"), ReservedRows::Data), (space("x/tokens"), ReservedRows::Data)])
         .collect();
     for (namespace, _) in &places {
@@ -217,13 +222,13 @@ async fn withheld_rows_move_only_when_included() {
     let all_copied = Withheld::ALL.iter().fold(CopyOptions::new(), |options, name| options.with_include(*name));
     for (exporting, importing, wanted, left_out, how) in [
         (ExportOptions::new(), all_in.clone(), &plain as &dyn Fn(&ReservedRows) -> bool, 0, "exported without"),
-        (all_out.clone(), ImportOptions::new(), &plain, 2, "imported without"),
+        (all_out.clone(), ImportOptions::new(), &plain, 6, "imported without"),
         (all_out.clone(), all_in, &every, 0, "both with"),
         (
             all_out,
             ImportOptions::new().with_include(Withheld::Answers),
             &|rows| plain(rows) || *rows == ReservedRows::Withheld(Withheld::Answers),
-            1,
+            3,
             "answers alone",
         ),
     ] {
@@ -335,7 +340,7 @@ fn tar_header(name: &[u8], size: u64, kind: u8) -> [u8; 512] {
     header
 }
 
-const HEAD: &str = r#"{"format":2,"engine":"x","version":9,"exported_at":"2026-11-21T12:00:00Z"}"#;
+const HEAD: &str = r#"{"format":3,"engine":"x","version":9,"exported_at":"2026-11-21T12:00:00Z"}"#;
 
 fn line(key: &str, rest: &str) -> String {
     format!(
@@ -377,16 +382,16 @@ async fn invalid_archive_is_refused_naming_its_entry() {
             ErrorKind::Corrupt,
             "expected `items/00000001.jsonl`, its contents or `end.json`",
         ),
-        (vec![file("treehold.json", HEAD.replace(":2,", ":3,"))], ErrorKind::Unsupported, "format 3"),
+        (vec![file("treehold.json", HEAD.replace(":3,", ":4,"))], ErrorKind::Unsupported, "format 4"),
         (vec![head(), page(&sound.replace(r#""a""#, r#""t//_treehold/indexes""#))], ErrorKind::Corrupt, "never exported"),
         (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/copy""#))], ErrorKind::Corrupt, "never exported"),
         (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/later""#))], ErrorKind::Corrupt, "does not know it"),
         (
-            vec![file("stratafs.json", HEAD.replace(":2,", ":1,")), page(&sound.replace(r#""a""#, r#""_treehold/x""#))],
+            vec![file("stratafs.json", HEAD.replace(":3,", ":1,")), page(&sound.replace(r#""a""#, r#""_treehold/x""#))],
             ErrorKind::Corrupt,
             "which is reserved now",
         ),
-        (vec![file("treehold.json", HEAD.replace(":2,", ":0,"))], ErrorKind::Corrupt, "format is 0"),
+        (vec![file("treehold.json", HEAD.replace(":3,", ":0,"))], ErrorKind::Corrupt, "format is 0"),
         (vec![file("treehold.json", HEAD.replace("engine", "motor"))], ErrorKind::Corrupt, "unknown field `motor`"),
         (vec![declared(head(), 1 << 40)], ErrorKind::TooLarge, "`treehold.json`"),
         (vec![head(), declared(blob(), 1 << 50)], ErrorKind::TooLarge, "has 1125899906842624 bytes"),

@@ -93,7 +93,7 @@ async fn file_with_too_many_words_for_a_row_is_read_by_every_search() {
     tree.write("/dense", dense).await.unwrap();
     tree.write("/plain", "q7 needle").await.unwrap();
     // It is recorded as a file that every search reads, because its words are not indexed.
-    let tails = Namespace::new(["_treehold", "indexes", "ada", "notes"]).unwrap();
+    let tails = Namespace::new(["ada", "notes", "_treehold", "indexes"]).unwrap();
     let row = async |key: &str| inner.get(&tails, key).await.unwrap().unwrap().value.len();
     assert!(row("cdense").await < 16 && row("cplain").await > 8, "{} {}", row("cdense").await, row("cplain").await);
     for (words, found) in [("q7", &["/dense", "/plain"][..]), ("needle", &["/plain"]), ("zz", &["/dense"]), ("absent", &[])] {

@@ -279,7 +279,7 @@ async fn read_of_a_part_in_a_saved_thread_fetches_only_that_part() {
         }
     }
     let saved = checkpointer.open(&scope, At::Latest).await.unwrap().unwrap().state;
-    let bodies = Namespace::new(["_treehold", "threads", "bodies", "-", "-"]).unwrap();
+    let bodies = Namespace::new(["-", "-", "_treehold", "threads", "bodies"]).unwrap();
     spy.inner.commit(Batch::new().delete_prefix(&bodies, "")).await.unwrap();
     for options in [ReadOptions::bytes(5, 5), ReadOptions::lines(5, 5), ReadOptions::new()] {
         assert_eq!(saved.read(&path("/large"), &options).await.unwrap_err().kind(), ErrorKind::Corrupt, "{options:?}");

@@ -1,7 +1,7 @@
 //! Items of an application: JSON values in namespaces of the caller's own, with the semantics of [`JsonStore`].
 //!
-//! The namespaces in a request lie beneath `_treehold/items`, the caller's tenant and the caller's user, so requests cannot reach the items
-//! of others.
+//! The namespaces in a request lie in the partition of the caller's tenant and user, beneath `_treehold/items`, so requests cannot reach the
+//! items of others.
 
 use super::exchange::{Answer, Asked, json, nothing};
 use crate::etag::{self, Tags};

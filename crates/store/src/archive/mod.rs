@@ -13,7 +13,7 @@ use std::io::{Read, Seek, Write};
 use tokio::sync::mpsc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
-use treehold_core::reserved::{Withheld, withheld};
+use treehold_core::reserved::Withheld;
 
 mod read;
 mod row;
@@ -203,7 +203,7 @@ pub async fn export(
         let mut pages = Paged::default();
         let scan = ScanOptions::new().with_values(true).with_limit(PAGE_ROWS).with_bytes_max(PAGE_BYTES);
         let mut walk = Walk::new(store, scan).without(copy::note_namespace()).without_indexes();
-        walk = walk.without_all(withheld(&options.include));
+        walk = walk.without_withheld(&options.include);
         while let Some(found) = walk.page().await? {
             for item in found.items {
                 if let Some(page) = pages.add(&found.namespace, item)? {
@@ -263,7 +263,7 @@ pub async fn import(
 ) -> Result<ArchiveReport> {
     store.current_version().await?;
     if !options.onto
-        && let Some(page) = Walk::new(store, ScanOptions::new().with_limit(1)).without_all(withheld(&options.include)).page().await?
+        && let Some(page) = Walk::new(store, ScanOptions::new().with_limit(1)).without_withheld(&options.include).page().await?
     {
         let message = format!(
             "`{store}` is not empty, it holds `{}`; name an empty store, or import over it with `--onto`, which \

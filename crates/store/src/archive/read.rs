@@ -188,6 +188,9 @@ impl State {
         })?;
         let text = match self.format {
             ARCHIVE_FORMAT => namespace.encoded().to_owned(),
+            _ if namespace.to_string().contains("//") => {
+                return Err("the namespace is invalid or not in its canonical form".to_owned());
+            }
             _ => format!("{namespace}/"),
         };
         let here = (text, item.key.clone());

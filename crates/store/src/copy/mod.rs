@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
-use treehold_core::reserved::{Withheld, withheld};
+use treehold_core::reserved::Withheld;
 
 mod follow;
 mod note;
@@ -307,7 +307,7 @@ impl<'c> Run<'c> {
 
     /// Starts a walk over the part of a store that is copied.
     fn walk<'s>(&self, store: &'s dyn Store, scan: ScanOptions) -> Walk<'s> {
-        Walk::new(store, scan).without_all(withheld(&self.options.include))
+        Walk::new(store, scan).without_withheld(&self.options.include)
     }
 
     async fn check_empty(&self) -> Result<()> {

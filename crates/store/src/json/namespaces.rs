@@ -1,7 +1,7 @@
 //! Listing namespaces by patterns of their components.
 
 use super::JsonStore;
-use crate::{Namespace, NamespacesOptions};
+use crate::{Namespace, NamespacesOptions, RESERVED_ROOT, is_reserved};
 use serde::Serialize;
 use treehold_core::error::{Error, Result};
 
@@ -88,7 +88,10 @@ impl NamespaceSearch {
     fn matches(&self, namespace: &Namespace) -> bool {
         let same = |(pattern, component): (&String, &str)| pattern == ANY || pattern == component;
         let components: Vec<_> = namespace.components().collect();
-        components.len() >= self.prefix.len().max(self.suffix.len())
+        // Rows of this crate are listed only for a prefix that names their place.
+        let may_be_reserved = self.prefix.iter().any(|component| component == RESERVED_ROOT);
+        (may_be_reserved || !is_reserved(namespace))
+            && components.len() >= self.prefix.len().max(self.suffix.len())
             && self.prefix.iter().zip(components.iter().map(|component| &**component)).all(same)
             && self.suffix.iter().rev().zip(components.iter().rev().map(|component| &**component)).all(same)
     }
@@ -126,7 +129,8 @@ pub struct JsonNamespacePage {
 }
 
 impl JsonStore {
-    /// Lists the namespaces that hold at least one live row.
+    /// Lists the namespaces that hold at least one live row. Those of this crate's own rows are listed only with a prefix that has the
+    /// component `_treehold`.
     ///
     /// Cost: linear in the namespaces that share the part of the prefix before its first `*`.
     ///

@@ -1,7 +1,7 @@
 //! Searching items in pages, ordered by namespace and key.
 
 use super::{JsonFilter, JsonItem, JsonStore, with_value};
-use crate::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions};
+use crate::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions, is_reserved};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,6 +11,9 @@ use treehold_core::work;
 
 /// How many rows are read per page of the store.
 const PAGE_ROWS: usize = 500;
+
+/// How many namespaces are listed to find the next one to search.
+const SPACES: usize = 16;
 
 /// Once its items have this many bytes, a page ends.
 const FOUND_BYTES_MAX: usize = 16 << 20;
@@ -193,8 +196,7 @@ impl JsonStore {
             Some((at, key)) => Some((at, Some(key))),
             // Users of a tenant may come before the rows of the tenant itself.
             None if search.beneath && prefix != namespace.encoded() => {
-                let page = self.store().namespaces(listing.clone().with_limit(1)).await?;
-                page.namespaces.into_iter().next().map(|space| (space, None))
+                self.next_space(namespace, &listing, None).await?.map(|space| (space, None))
             }
             None => Some((namespace.clone(), None)),
         };
@@ -202,13 +204,26 @@ impl JsonStore {
         while let Some((space, after)) = start.take() {
             more = !self.search_one(&space, after, &mut run).await?;
             if search.beneath && !more {
-                let options = listing.clone().with_start_after(space).with_limit(1);
-                let page = self.store().namespaces(options).await?;
-                start = page.namespaces.into_iter().next().map(|space| (space, None));
+                start = self.next_space(namespace, &listing, Some(space)).await?.map(|space| (space, None));
             }
         }
         let Run { found, last, .. } = run;
         Ok((found, last.filter(|_| more)))
+    }
+
+    /// Returns the first listed namespace after another one. Below a namespace of an application, rows of this crate are left out.
+    async fn next_space(&self, of: &Namespace, listing: &NamespacesOptions, mut after: Option<Namespace>) -> Result<Option<Namespace>> {
+        loop {
+            let mut options = listing.clone().with_limit(SPACES);
+            options.start_after = after;
+            let page = self.store().namespaces(options).await?;
+            after = page.namespaces.last().cloned();
+            let mut shown = page.namespaces.into_iter().filter(|space| is_reserved(of) || !is_reserved(space));
+            match shown.next() {
+                None if page.more && after.is_some() => {}
+                next => return Ok(next),
+            }
+        }
     }
 
     /// Searches one namespace. Returns whether it was searched to its end.

@@ -223,8 +223,8 @@ async fn namespaces_match_by_component() {
 async fn tenant_includes_all_of_its_partitions() {
     let items = items();
     let places = ["acme//ada", "acme//policies/2026", "acme/-", "acme/ada", "acme/ada/notes", "acme", "acm", "acmes/x"];
-    for place in places {
-        items.put(&space(place), "k", &place).await.expect("put");
+    for place in places.iter().chain(&["acme/ada/_treehold/threads/audit", "acme//_treehold/items"]) {
+        items.put(&space(place), "k", place).await.expect("put");
     }
     let mut of_tenant: Vec<&str> = places[..6].to_vec();
     of_tenant.sort_by_key(|place| space(place));
@@ -247,5 +247,9 @@ async fn tenant_includes_all_of_its_partitions() {
     assert_eq!(list(&search).await, of_tenant);
     assert_eq!(list(&search.clone().with_depth_max(2)).await, ["acme/-", "acme", "acme//ada", "acme//policies", "acme/ada"]);
     assert_eq!(list(&search.with_depth_max(1)).await, ["acme"]);
+    let reserved = JsonSearch::new().with_beneath(true);
+    let found = items.search::<String>(&space("acme/ada/_treehold"), &reserved).await.expect("a page");
+    assert_eq!(found.items.len(), 1, "rows of this crate are found where they are searched");
+    assert_eq!(list(&NamespaceSearch::new().with_prefix(["acme", "ada", "_treehold"])).await, ["acme/ada/_treehold/threads/audit"]);
     assert!(items.search::<String>(&space("acme"), &JsonSearch::new()).await.expect("a page").items.len() == 1);
 }

@@ -117,10 +117,19 @@ impl PageCache {
             },
         };
         let decoded = match &kept {
-            Kept::Inner(children) => size_of_val(&**children) + children.len() * ENTRY_BYTES,
+            Kept::Inner(children) => {
+                let paths: usize = children.iter().map(|child| child.first.as_str().len()).sum();
+                size_of_val(&**children) + children.len() * ENTRY_BYTES + paths
+            }
             Kept::Leaf(_) => 0,
         };
         self.pages.lock().insert(id, kept, bytes.len() + decoded);
+    }
+
+    /// Forgets all contents, after some were removed from the store.
+    pub(super) fn forget_bodies(&self) {
+        let mut bodies = self.bodies.lock();
+        *bodies = Generations::new(2 * bodies.bytes_max);
     }
 
     /// Returns a content if it is cached.

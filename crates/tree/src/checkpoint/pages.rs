@@ -280,7 +280,9 @@ impl Unsaved {
     }
 
     /// Records where each page was stored, and caches what was.
-    pub(super) fn mark_saved(self, cache: &PageCache) {
+    pub(super) fn mark_saved(mut self, cache: &PageCache) {
+        // So that contents that only the tree holds are not copied.
+        self.bodies.clear();
         for (link, id, bytes) in self.saved_pages {
             link.set_id(id);
             if let Some(page) = link.loaded() {
@@ -450,6 +452,9 @@ impl PageSource for Pages {
 
     async fn body_part(&self, hash: &[u8; 32], size_bytes: u64, range: Range<u64>) -> Result<Bytes> {
         if let Some(content) = self.cache.body(self.origin, hash) {
+            if content.len() as u64 != size_bytes {
+                return Err(unreadable());
+            }
             let within = treehold_store::within(&range, content.len() as u64);
             return Ok(content.slice(within.start as usize..within.end as usize));
         }

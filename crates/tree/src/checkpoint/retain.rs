@@ -250,7 +250,9 @@ impl StoreCheckpointer {
         if !is_due && gone.is_empty() {
             return Ok(None);
         }
-        let swept = sweep::sweep(&*self.store, &place, &SweepOptions { dry_run, rows: self.batch_rows, gone }).await?;
+        let swept = sweep::sweep(&*self.store, &place, &SweepOptions { dry_run, rows: self.batch_rows, gone }).await;
+        self.cache.forget_bodies();
+        let swept = swept?;
         if let Some(pruned) = pruned.filter(|_| !dry_run) {
             self.store.commit(Batch::new().put(&place.pruned, SWEPT_KEY, pruned.version.number().to_string())).await?;
         }

@@ -1,14 +1,14 @@
 //! Checkpoints as rows of a store.
 //!
-//! | namespace, under `threads` | key | meta | value |
+//! | namespace, under `{tenant}/{user}/_treehold/threads` | key | meta | value |
 //! | --- | --- | --- | --- |
-//! | `heads/{tenant}/{user}` | thread | | the record of its newest checkpoint |
-//! | `checkpoints/{tenant}/{user}` | thread, U+0001, id in descending order | the record | |
-//! | `pages/{tenant}/{user}` | number of the pack | | pages of trees |
-//! | `bodies/{tenant}/{user}` | BLAKE3 hash | size | the content |
-//! | `pruned/{tenant}/{user}` | `pruned` | | changes whenever checkpoints are removed |
-//! | `pruned/{tenant}/{user}` | `named` | | changes whenever a fork, merge or restore names a checkpoint |
-//! | `pruned/{tenant}/{user}` | `swept` | | the version of `pruned` that a [policy](super::retain) has swept after |
+//! | `heads` | thread | | the record of its newest checkpoint |
+//! | `checkpoints` | thread, U+0001, id in descending order | the record | |
+//! | `pages` | number of the pack | | pages of trees |
+//! | `bodies` | BLAKE3 hash | size | the content |
+//! | `pruned` | `pruned` | | changes whenever checkpoints are removed |
+//! | `pruned` | `named` | | changes whenever a fork, merge or restore names a checkpoint |
+//! | `pruned` | `swept` | | the version of `pruned` that a [policy](super::retain) has swept after |
 //!
 //! A checkpoint is one batch: new contents and pages, its record, and the head, whose version is the precondition. Pages and contents never
 //! change, so reading a checkpoint needs no lock. A [`sweep`](super::sweep) removes unused ones.
@@ -68,7 +68,7 @@ pub struct StoreCheckpointer {
     instance: u64,
     /// The number after that of the last pack, so that pack numbers differ even if the clock stands still.
     next_pack: Arc<AtomicU64>,
-    cache: Arc<PageCache>,
+    pub(super) cache: Arc<PageCache>,
     /// The most rows that are removed at once.
     pub(super) batch_rows: usize,
 }
@@ -590,7 +590,9 @@ impl Checkpointer for StoreCheckpointer {
 
     async fn sweep(&self, scope: &Scope, dry_run: bool) -> Result<Swept> {
         let options = SweepOptions { dry_run, rows: self.batch_rows, gone: &HashSet::new() };
-        sweep::sweep(&*self.store, &self.place(scope)?, &options).await
+        let swept = sweep::sweep(&*self.store, &self.place(scope)?, &options).await;
+        self.cache.forget_bodies();
+        swept
     }
 
     async fn threads(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage> {
