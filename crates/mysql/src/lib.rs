@@ -241,11 +241,11 @@ impl MysqlStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Migrates a store of the former layout to the present one, 2,000 rows at a time. An interrupted migration resumes on the next
+    /// Migrates a store of a former layout to the present one, 2,000 rows at a time. An interrupted migration resumes on the next
     /// call; until then no version opens the store. If neither the URL nor the options name a prefix and the store has the former
     /// default, `stratafs_`, its tables are renamed. `tell` receives the progress.
     ///
-    /// Servers of the former version that still run fail on every call afterwards. Cost: one update for every row that moves and one
+    /// Servers of a former version that still run fail on every write afterwards. Cost: one update for every row that moves and one
     /// for its body. The user needs `ALTER` and `DROP` on the old tables and `CREATE` and
     /// `INSERT` on the new ones, as for every `RENAME TABLE`.
     ///

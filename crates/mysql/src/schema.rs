@@ -13,7 +13,7 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Durability;
 use treehold_store::migrate::{FORMER_NAME, OldLayout};
 
-/// The statements that create the tables. [`migrate`](super::migrate) converts tables of the former layout.
+/// The statements that create the tables. [`migrate`](super::migrate) converts tables of former layouts.
 ///
 /// Items and bodies are two tables, so that keys-only scans, counts and conditions never touch the pages of bodies.
 /// Both are clustered by key, so that a scan reads only what it returns.
@@ -58,13 +58,19 @@ fn creation(tables: &Tables) -> Vec<String> {
 }
 
 /// The schema version that this program writes.
-pub(super) const SCHEMA: u32 = 3;
+pub(super) const SCHEMA: u32 = 5;
 
-/// The schema version of the former layout.
-pub(super) const FORMER_SCHEMA: u64 = 1;
+/// The schema version of the first layout.
+pub(super) const FIRST: u64 = 1;
 
-/// The schema version during the migration from the former layout.
-pub(super) const MOVING: u64 = 2;
+/// The schema version during the migration from the first layout to the second.
+pub(super) const FIRST_MOVING: u64 = 2;
+
+/// The schema version of the second layout.
+pub(super) const SECOND: u64 = 3;
+
+/// The schema version during the migration from the second layout to the third.
+pub(super) const SECOND_MOVING: u64 = 4;
 
 /// How long other processes wait for the one that migrates, in seconds.
 const LOCK_SECONDS: u32 = 60;
@@ -218,7 +224,7 @@ async fn migrate_locked(connection: &mut Connection, tables: &Tables) -> Result<
 async fn check_tables(connection: &mut Connection, tables: &Tables) -> Result<()> {
     let sql = format!(
         "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND ENGINE = 'InnoDB' AND ROW_FORMAT = 'Dynamic' \
-         AND TABLE_NAME IN ('{0}schema', '{0}counter', '{0}rows', '{0}bodies', '{0}namespaces')",
+         AND TABLE_NAME IN ('{0}schema', '{0}version_counter', '{0}rows', '{0}bodies', '{0}namespaces')",
         tables.prefix
     );
     let rows = connection.run(sql).await.map_err(failed)?;
@@ -247,17 +253,17 @@ pub(super) fn former_prefix() -> String {
     format!("{FORMER_NAME}_")
 }
 
-/// Returns whether a store of the former layout has the former default prefix.
+/// Returns whether a store of the first layout has the former default prefix.
 pub(super) async fn is_under_former_name(connection: &mut Connection) -> Result<bool> {
     let version = schema_version(connection, &Tables::new(&former_prefix())).await?;
-    Ok(matches!(version, FORMER_SCHEMA | MOVING))
+    Ok(matches!(version, FIRST | FIRST_MOVING))
 }
 
-/// Returns whether the tables exist, by their schema version; fails for the former layout and for newer versions.
+/// Returns whether the tables exist, by their schema version; fails for former layouts and for newer versions.
 fn is_made(version: u64) -> Result<bool> {
     match version {
         0 => Ok(false),
-        FORMER_SCHEMA | MOVING => Err(OldLayout::error(None)),
+        FIRST | FIRST_MOVING | SECOND | SECOND_MOVING => Err(OldLayout::error(None)),
         known if known == u64::from(SCHEMA) => Ok(true),
         _ => Err(Error::unsupported(format!(
             "the store's tables were written by a newer version (the schema is {version}, this program knows {SCHEMA}); upgrade this program"

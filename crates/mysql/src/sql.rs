@@ -44,7 +44,7 @@ impl Tables {
         Self {
             prefix: prefix.to_owned(),
             schema: name("schema"),
-            counter: name("counter"),
+            counter: name("version_counter"),
             items: name("rows"),
             bodies: name("bodies"),
             namespaces: name("namespaces"),

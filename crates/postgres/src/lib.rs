@@ -231,10 +231,10 @@ impl PostgresStore {
         Ok(Self { shared: Arc::new(Shared { connections, combiner, watches, clock, schema, name, touched_max, durability }) })
     }
 
-    /// Migrates a store of the former layout to the present one, in one transaction. If neither the URL nor the options name a schema
+    /// Migrates a store of a former layout to the present one, in one transaction. If neither the URL nor the options name a schema
     /// and the store is in the former default, `stratafs`, that schema is renamed. `tell` receives the progress.
     ///
-    /// Servers of the former version that still run fail on every call afterwards. Cost: one update for every row that moves, which
+    /// Servers of a former version that still run fail on every write afterwards. Cost: one update for every row that moves, which
     /// does not rewrite bodies that the server stores out of line. The user must own the tables.
     ///
     /// # Errors
@@ -266,7 +266,7 @@ async fn target_of(options: &PostgresOptions) -> Result<Target> {
 
 impl Shared {
     async fn current_version(&self) -> Result<Version> {
-        let script = Script::new(format!("SELECT version FROM {}.counter WHERE id = 1", self.schema));
+        let script = Script::new(format!("SELECT version FROM {}.version_counter WHERE id = 1", self.schema));
         let rows = self.connections.read(&script).await?;
         let row = rows.first().ok_or_else(|| damaged("the version counter of the store is missing"))?;
         read::version(row.try_get(0).map_err(failed)?)
@@ -279,7 +279,7 @@ impl Shared {
         let watched =
             script.parameter(self.watches.namespaces().iter().map(|namespace| namespace.encoded().to_owned()).collect::<Vec<_>>());
         script.push(&format!(
-            "SELECT c.version, w.namespace, greatest(t.version, f.version) FROM {schema}.counter c
+            "SELECT c.version, w.namespace, greatest(t.version, f.version) FROM {schema}.version_counter c
              CROSS JOIN unnest({watched}::text[]) AS w(namespace)
              LEFT JOIN {schema}.touched t ON t.namespace = w.namespace
              LEFT JOIN {schema}.touched f ON f.namespace = ''

@@ -145,13 +145,13 @@ pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> 
 pub(super) async fn check(connections: &Connections, schema: &str) -> Result<Vec<Error>> {
     let mut found = Vec::new();
     for (sql, what) in [
-        ("SELECT 1 - count(*) FROM {s}.counter WHERE id = 1", "the version counter of the store is missing"),
+        ("SELECT 1 - count(*) FROM {s}.version_counter WHERE id = 1", "the version counter of the store is missing"),
         (
-            "SELECT count(*) FROM {s}.rows WHERE version > (SELECT max(version) FROM {s}.counter) OR version < 0",
+            "SELECT count(*) FROM {s}.rows WHERE version > (SELECT max(version) FROM {s}.version_counter) OR version < 0",
             "there are rows newer than the version counter",
         ),
         (
-            "SELECT count(*) FROM {s}.touched WHERE version > (SELECT max(version) + 1 FROM {s}.counter)",
+            "SELECT count(*) FROM {s}.touched WHERE version > (SELECT max(version) + 1 FROM {s}.version_counter)",
             "there are namespaces with changes newer than the version counter",
         ),
         ("SELECT count(*) FROM {s}.rows WHERE size <> octet_length(body || ''::bytea)", "there are rows without their body"),

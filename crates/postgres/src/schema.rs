@@ -15,8 +15,8 @@ use treehold_store::migrate::{FORMER_NAME, OldLayout};
 
 /// The migrations from each number to the next; `{s}` stands for the schema. Append only: a deployed database may be at any of them.
 ///
-/// The second migration renames `items` to `rows`, so that servers of the former layout do not find it. Existing stores take this
-/// step only within [`migrate`](super::migrate).
+/// The second migration renames `items` to `rows`, so that servers of the first layout do not find it. The third one renames `counter`,
+/// without which servers of the second layout cannot write. Existing stores take these steps only within [`migrate`](super::migrate).
 ///
 /// A key is stored as a head and a tail, see [`key`](super::key). For watches, `touched` stores the version since which a namespace may
 /// have changed; its row for the namespace `''` stores that version for namespaces without a row.
@@ -42,6 +42,7 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE {s}.touched(namespace text COLLATE "C" PRIMARY KEY, version bigint NOT NULL);
 "#,
     "ALTER TABLE {s}.items RENAME TO rows",
+    "ALTER TABLE {s}.counter RENAME TO version_counter",
 ];
 
 /// Optional settings that make a new store faster, skipped if the engine does not know them. Bodies are mostly compressed or short, and
@@ -51,8 +52,21 @@ const TUNING: &[&str] = &["ALTER TABLE {s}.rows ALTER COLUMN body SET STORAGE EX
 /// The schema version that this program writes.
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
 
-/// The schema version of the former layout.
-pub(super) const FORMER_SCHEMA: u32 = 1;
+/// The schema version of the first layout.
+pub(super) const FIRST_LAYOUT: u32 = 1;
+
+/// The first schema version of the present layout.
+const PRESENT_LAYOUT: u32 = 3;
+
+/// Returns whether a schema version is that of a former layout.
+pub(super) fn is_former(number: u32) -> bool {
+    (FIRST_LAYOUT..PRESENT_LAYOUT).contains(&number)
+}
+
+/// Returns the statements that change the tables from a schema version to the present one; `schema` is its quoted name.
+pub(super) fn migrations_from(number: u32, schema: &str) -> impl Iterator<Item = String> {
+    MIGRATIONS[number as usize..].iter().map(move |migration| migration.replace("{s}", schema))
+}
 
 /// How often a migration yields to that of another process.
 const YIELDS_MAX: u32 = 12;
@@ -71,7 +85,7 @@ pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &s
     for attempt in 0..YIELDS_MAX {
         match check_number(number(connection, name, schema).await?)? {
             SCHEMA => return Ok(()),
-            FORMER_SCHEMA => return Err(OldLayout::error(None)),
+            former if is_former(former) => return Err(OldLayout::error(None)),
             _ => {}
         }
         if attempt == 0 && target.is_default && is_under_former_name(connection).await? {
@@ -116,9 +130,9 @@ pub(super) async fn number(connection: &ClientWrapper, name: &str, schema: &str)
     row.map(|row| row.try_get(0).map_err(failed)).transpose()
 }
 
-/// Returns whether a store of the former layout is in the former default schema.
+/// Returns whether a store of the first layout is in the former default schema.
 pub(super) async fn is_under_former_name(connection: &ClientWrapper) -> Result<bool> {
-    Ok(number(connection, FORMER_NAME, &quoted(FORMER_NAME)).await? == Some(FORMER_SCHEMA as i32))
+    Ok(number(connection, FORMER_NAME, &quoted(FORMER_NAME)).await? == Some(FIRST_LAYOUT as i32))
 }
 
 /// Returns how many migrations were applied to a store, unless it is newer than this program.
@@ -176,11 +190,11 @@ async fn migrate_within(connection: &ClientWrapper, name: &str, schema: &str) ->
     connection.batch_execute(&create).await?;
     let row = connection.query_one(&format!("SELECT version FROM {schema}.schema_version WHERE id = 1 FOR UPDATE"), &[]).await?;
     let done = check_number(Some(row.try_get(0)?)).map_err(Fault::Refused)?;
-    if done == FORMER_SCHEMA {
+    if is_former(done) {
         return Err(Fault::Refused(OldLayout::error(None)));
     }
-    for migration in &MIGRATIONS[done as usize..] {
-        connection.batch_execute(&migration.replace("{s}", schema)).await?;
+    for migration in migrations_from(done, schema) {
+        connection.batch_execute(&migration).await?;
     }
     connection.execute(&format!("UPDATE {schema}.schema_version SET version = {SCHEMA} WHERE id = 1"), &[]).await?;
     Ok(done == 0)

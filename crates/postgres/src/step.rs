@@ -47,7 +47,7 @@ pub(super) struct Step<'g> {
 /// Locks the counter, and records for watches which namespaces may have changed since its current version.
 pub(super) fn lock<'g>(schema: &str, group: &'g [Batch]) -> Script<'g> {
     let mut script = Script::default();
-    script.push(&format!("WITH go AS (SELECT version FROM {schema}.counter WHERE id = 1 AND {IS_WITHIN} FOR UPDATE)"));
+    script.push(&format!("WITH go AS (SELECT version FROM {schema}.version_counter WHERE id = 1 AND {IS_WITHIN} FOR UPDATE)"));
     push_told(&mut script, schema, group);
     script.push(" SELECT version FROM go");
     script
@@ -70,7 +70,7 @@ impl<'g> Step<'g> {
         {
             let numbers = script.parameter(number(effect.numbers)?);
             script.push(&format!(
-                "WITH go AS (UPDATE {schema}.counter SET version = version + {numbers}::bigint WHERE id = 1
+                "WITH go AS (UPDATE {schema}.version_counter SET version = version + {numbers}::bigint WHERE id = 1
                  RETURNING 0 AS part, version - {numbers}::bigint AS version, version AS after)"
             ));
             push_told(&mut script, schema, all);
@@ -78,7 +78,7 @@ impl<'g> Step<'g> {
             script.push(" SELECT version, after FROM go");
             return Ok(Self { script, parts: batches, has_conditions, is_alone: true });
         }
-        script.push(&format!("WITH base AS (SELECT version FROM {schema}.counter WHERE id = 1 AND {IS_WITHIN})"));
+        script.push(&format!("WITH base AS (SELECT version FROM {schema}.version_counter WHERE id = 1 AND {IS_WITHIN})"));
         if has_conditions {
             push_conditions(&mut script, schema, parts, now);
         }
@@ -142,7 +142,7 @@ fn push_bump(script: &mut Script<'_>, schema: &str, parts: &[Part<'_>], removes:
     if parts.iter().any(|part| part.effect.numbers > 0) {
         let floor = script.parameter(number(parts.iter().map(|part| part.effect.floor).max().unwrap_or(0))?);
         script.push(&format!(
-            ", bumped AS (UPDATE {schema}.counter c SET version = greatest(c.version + g.numbers, {floor}::bigint)
+            ", bumped AS (UPDATE {schema}.version_counter c SET version = greatest(c.version + g.numbers, {floor}::bigint)
              FROM (SELECT sum(numbers)::bigint AS numbers FROM go HAVING count(*) > 0) g WHERE c.id = 1 RETURNING c.version)"
         ));
         return Ok(true);
@@ -150,7 +150,7 @@ fn push_bump(script: &mut Script<'_>, schema: &str, parts: &[Part<'_>], removes:
     if !removes.is_empty() {
         let removed = removes.iter().map(|part| format!("EXISTS (SELECT 1 FROM {part})")).collect::<Vec<_>>().join(" OR ");
         script.push(&format!(
-            ", bumped AS (UPDATE {schema}.counter c SET version = c.version + 1 FROM go WHERE c.id = 1 AND ({removed}) RETURNING c.version)"
+            ", bumped AS (UPDATE {schema}.version_counter c SET version = c.version + 1 FROM go WHERE c.id = 1 AND ({removed}) RETURNING c.version)"
         ));
     }
     Ok(!removes.is_empty())

@@ -196,7 +196,7 @@ impl RedisStore {
         Ok(Self { shared: Arc::new(Shared { link, keys, clock, rows_at_once, setup, watches, announced }) })
     }
 
-    /// Migrates a store of the former layout to the present one. If neither the URL nor the options name a prefix and the
+    /// Migrates a store of a former layout to the present one. If neither the URL nor the options name a prefix and the
     /// store is under the former default, `stratafs`, its keys are renamed; in a cluster the prefix stays and has to be named.
     /// An interrupted migration resumes on the next call; until then no version opens the store. Servers of the earlier version
     /// that still run fail on every call from the start of the migration. `tell` receives the progress.

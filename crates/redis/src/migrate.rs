@@ -1,26 +1,37 @@
-//! The migration from the former layout to the present one, a bounded number of rows and bytes per script.
+//! The migration from former layouts to the present one, a bounded number of rows and bytes per script.
 //!
-//! The first script sets the schema to [`MOVING`], which fences the store: every script of either version checks the schema and
-//! fails. The last one sets the present schema. In between, an interrupted migration resumes from the names of the rows. A store
-//! under the former default prefix is renamed last, which a cluster cannot do: there the prefix stays, and the URL names it.
+//! The first script of each step sets a schema that fences the store: every script of every version checks the schema and fails. The last
+//! one sets that of the layout that the step leads to. In between, an interrupted migration resumes from the names of the rows. After the
+//! first step, a store under the former default prefix is renamed, which a cluster cannot do: there the prefix stays, and the URL names it.
 
 use super::error::{Fault, damaged};
 use super::link::{Lane, Link, Request};
 use super::reply::{Reply, SCHEMA};
 use super::script::{self, Keys};
 use ::redis::{Value, cmd};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_store::migrate::{
-    FORMER_COPY, FORMER_NAME, MOVABLE_BYTES_MAX, MOVED, MOVED_TO, MigrateOptions, MigrateProgress, MigrateReport, TellMigrate,
-    copy_is_unfinished, range_of, root_is_taken, too_long,
+    FORMER_COPY, FORMER_NAME, MOVABLE_BYTES_MAX, MOVED, MOVED_TO, MigrateOptions, MigrateProgress, MigrateReport, PartitionMove,
+    StepCounts, TellMigrate, copy_is_unfinished, partition_moves, partition_moves_of_first_layout, partition_moves_with_listed, range_of,
+    root_is_taken, too_long,
 };
 
-/// The schema of the former layout.
-const FORMER_SCHEMA: &str = "1";
+/// The schemas of a step: before it, during it and after it.
+struct Step {
+    before: &'static str,
+    during: &'static str,
+    after: &'static str,
+}
 
-/// The schema during the migration.
-const MOVING: &str = "2";
+/// The step from the first layout to the second.
+const BELOW_ROOT: Step = Step { before: "1", during: "2", after: "3" };
+
+/// The step from the second layout to the third.
+const TO_PARTITIONS: Step = Step { before: "3", during: "4", after: SCHEMA };
+
+/// The longest namespace in bytes.
+const NAMESPACE_BYTES_MAX: usize = 1024;
 
 /// How many rows one script moves, or one command lists.
 const ROWS_AT_ONCE: usize = 500;
@@ -28,9 +39,20 @@ const ROWS_AT_ONCE: usize = 500;
 /// After how many bytes a script ends, at the next row.
 const BYTES_AT_ONCE: usize = 4 << 20;
 
+impl Step {
+    fn starts_at(&self, schema: &str) -> bool {
+        schema == self.before || schema == self.during
+    }
+}
+
 /// Returns whether a schema needs a migration.
 pub(super) fn is_former(schema: &str) -> bool {
-    matches!(schema, FORMER_SCHEMA | MOVING)
+    is_of_first_layout(schema) || TO_PARTITIONS.starts_at(schema)
+}
+
+/// Returns whether a schema is that of the first layout, or of a store on its way from there to the second.
+pub(super) fn is_of_first_layout(schema: &str) -> bool {
+    BELOW_ROOT.starts_at(schema)
 }
 
 /// Returns the schema of the store under some keys; an empty text if there is none.
@@ -54,13 +76,19 @@ pub(super) struct Move<'m> {
 
 impl Move<'_> {
     pub(super) async fn run(&self, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
-        let (keys, link, is_renamed) = match schema_of(self.link, self.keys).await?.as_str() {
-            schema if is_former(schema) => (self.keys, self.link, false),
-            "" => match self.former {
-                Some((keys, link)) if !schema_of(link, keys).await?.is_empty() => (keys, link, true),
-                _ => return Err(Error::new(ErrorKind::NotFound, "the server holds no store of this name; check the URL").without_effect()),
-            },
-            _ => return Ok(MigrateReport::up_to_date()),
+        let found = schema_of(self.link, self.keys).await?;
+        let (keys, link, schema, is_renamed) = if is_former(&found) {
+            (self.keys, self.link, found, false)
+        } else if found.is_empty() {
+            let not_there = || Error::new(ErrorKind::NotFound, "the server holds no store of this name; check the URL").without_effect();
+            let (keys, link) = self.former.ok_or_else(not_there)?;
+            let found = schema_of(link, keys).await?;
+            if !is_of_first_layout(&found) {
+                return Err(not_there());
+            }
+            (keys, link, found, true)
+        } else {
+            return Ok(MigrateReport::up_to_date());
         };
         if is_renamed && link.address().is_cluster {
             return Err(Error::unsupported(format!(
@@ -68,38 +96,96 @@ impl Move<'_> {
                  `?prefix={FORMER_NAME}` to the URL, here and in the configuration"
             )));
         }
-        let counts = planned(link, keys).await?;
+        let counts = planned(link, keys, &schema).await?;
         let taken_from = is_renamed.then(|| format!("the prefix `{FORMER_NAME}`"));
         if how.dry_run {
-            return Ok(MigrateReport::of(how, counts).with_taken_from(taken_from));
+            return Ok(MigrateReport::of(how, counts.into_rows()).with_taken_from(taken_from));
         }
-        let mut progress = MigrateProgress::new(counts.values().sum());
+        let mut progress = counts.progress();
         tell(progress);
-        for name in MOVED {
-            loop {
-                let moved = move_some(link, keys, name).await?;
-                if moved == 0 {
-                    break;
-                }
-                progress.rows += moved;
-                tell(progress);
+        if is_of_first_layout(&schema) {
+            move_below_root(link, keys, &mut progress, tell).await?;
+            if is_renamed {
+                rename(link, keys, self.keys).await?;
             }
+            finish_below_root(self.link, self.keys).await?;
         }
-        if is_renamed {
-            rename(link, keys, self.keys).await?;
-        }
-        finish(self.link, self.keys).await?;
-        Ok(MigrateReport::of(how, counts).with_taken_from(taken_from))
+        move_to_partitions(self.link, self.keys, &mut progress, tell).await?;
+        Ok(MigrateReport::of(how, counts.into_rows()).with_taken_from(taken_from))
     }
 }
 
-async fn move_some(link: &Link, keys: &Keys, name: &str) -> Result<u64> {
-    let (start, end) = range_of(name);
-    let invocation = script::MOVE.on(keys).arg(start).arg(end).arg(MOVED_TO);
-    let invocation = invocation.number(ROWS_AT_ONCE).number(BYTES_AT_ONCE).number(MOVABLE_BYTES_MAX);
-    let mut reply = Reply::of(link.call(Lane::Large, &Request::Script(invocation)).await.map_err(Fault::of_write)?)?;
-    let schema = reply.text()?;
-    if schema == MOVING || schema == SCHEMA { reply.number() } else { Err(super::error::of_schema(schema.as_bytes())) }
+/// Moves the rows of the step from the first layout to the second.
+async fn move_below_root(link: &Link, keys: &Keys, progress: &mut MigrateProgress, tell: TellMigrate<'_>) -> Result<()> {
+    for name in MOVED {
+        let (start, end) = range_of(name);
+        let renaming = Renaming { start, end, cut: 0, prefix: MOVED_TO, longest: MOVABLE_BYTES_MAX };
+        renaming.run(link, keys, &BELOW_ROOT, progress, tell).await?;
+    }
+    Ok(())
+}
+
+/// Ends the step from the first layout to the second.
+async fn finish_below_root(link: &Link, keys: &Keys) -> Result<()> {
+    let mut renamed = Vec::new();
+    for member in changed(link, keys).await? {
+        let first = member.split('/').next().unwrap_or_default();
+        if MOVED.contains(&first) {
+            let to = if member.len() <= MOVABLE_BYTES_MAX { format!("{MOVED_TO}{member}") } else { String::new() };
+            renamed.push((member, to));
+        }
+    }
+    finish(link, keys, &BELOW_ROOT, &renamed).await
+}
+
+/// Takes the step from the second layout to the third.
+async fn move_to_partitions(link: &Link, keys: &Keys, progress: &mut MigrateProgress, tell: TellMigrate<'_>) -> Result<()> {
+    let is_resumed = schema_of(link, keys).await? == TO_PARTITIONS.during;
+    let namespaces: Vec<String> = namespaces(link, keys).await?.into_keys().collect();
+    let changed = changed(link, keys).await?;
+    let moves = partition_moves_with_listed(&namespaces, &changed.iter().cloned().collect::<Vec<_>>(), is_resumed)?;
+    for PartitionMove { from, to, .. } in &moves {
+        let (start, end) = (format!("{from}\0"), format!("{from}\u{1}"));
+        let longest = if to.is_some() { NAMESPACE_BYTES_MAX } else { 0 };
+        let renaming = Renaming { start, end, cut: from.len(), prefix: to.as_deref().unwrap_or_default(), longest };
+        renaming.run(link, keys, &TO_PARTITIONS, progress, tell).await?;
+    }
+    let moves = moves.into_iter().filter(|part| changed.contains(&part.from));
+    let renamed: Vec<_> = moves.map(|part| (part.from, part.to.unwrap_or_default())).collect();
+    finish(link, keys, &TO_PARTITIONS, &renamed).await
+}
+
+/// New names for the rows of a range.
+struct Renaming<'r> {
+    start: String,
+    end: String,
+    /// How many bytes of each name are replaced.
+    cut: usize,
+    /// What replaces them.
+    prefix: &'r str,
+    /// The longest namespace in bytes whose rows are not removed.
+    longest: usize,
+}
+
+impl Renaming<'_> {
+    async fn run(&self, link: &Link, keys: &Keys, step: &Step, progress: &mut MigrateProgress, tell: TellMigrate<'_>) -> Result<()> {
+        loop {
+            let invocation = script::MOVE.on(keys).arg(step.before).arg(step.during).arg(&*self.start).arg(&*self.end);
+            let invocation = invocation.number(self.cut).arg(self.prefix).number(self.longest);
+            let invocation = invocation.number(ROWS_AT_ONCE).number(BYTES_AT_ONCE);
+            let mut reply = Reply::of(link.call(Lane::Large, &Request::Script(invocation)).await.map_err(Fault::of_write)?)?;
+            let schema = reply.text()?;
+            if schema != step.during && schema != step.after {
+                return Err(super::error::of_schema(schema.as_bytes()));
+            }
+            let (moved, removed) = (reply.number()?, reply.number()?);
+            if moved + removed == 0 {
+                return Ok(());
+            }
+            progress.rows += moved;
+            tell(*progress);
+        }
+    }
 }
 
 /// Renames the keys of a store, all or none of them.
@@ -111,19 +197,42 @@ async fn rename(link: &Link, from: &Keys, to: &Keys) -> Result<()> {
     link.call(Lane::Small, &Request::Write(command)).await.map_err(Fault::of_write).map(drop)
 }
 
-async fn finish(link: &Link, keys: &Keys) -> Result<()> {
-    let mut invocation = script::MOVED.on(keys).arg(SCHEMA).arg(MOVED_TO);
-    for name in MOVED {
-        invocation = invocation.arg(name);
+/// Renames members of the list of changed namespaces, and then sets the schema after a step.
+async fn finish(link: &Link, keys: &Keys, step: &Step, renamed: &[(String, String)]) -> Result<()> {
+    let parts = renamed.chunks(ROWS_AT_ONCE).map(|part| (part, step.during)).chain([(&[][..], step.after)]);
+    for (part, schema) in parts {
+        let mut invocation = script::MOVED.on(keys).arg(step.before).arg(step.during).arg(schema);
+        for (from, to) in part {
+            invocation = invocation.arg(&**from).arg(&**to);
+        }
+        let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(Fault::of_write)?;
+        let found = Reply::of(answer)?.text()?;
+        if found != schema && found != step.after {
+            return Err(super::error::of_schema(found.as_bytes()));
+        }
     }
-    let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(Fault::of_write)?;
-    let schema = Reply::of(answer)?.text()?;
-    if schema == SCHEMA { Ok(()) } else { Err(super::error::of_schema(schema.as_bytes())) }
+    Ok(())
 }
 
 /// Counts what will move; refuses what cannot.
-async fn planned(link: &Link, keys: &Keys) -> Result<BTreeMap<&'static str, u64>> {
-    let is_resumed = schema_of(link, keys).await? == MOVING;
+async fn planned(link: &Link, keys: &Keys, schema: &str) -> Result<StepCounts> {
+    let mut counts = StepCounts::default();
+    let namespaces = namespaces(link, keys).await?;
+    let texts: Vec<String> = namespaces.keys().cloned().collect();
+    let moves = if is_of_first_layout(schema) {
+        counts.first = planned_below_root(link, keys, schema == BELOW_ROOT.during).await?;
+        partition_moves_of_first_layout(&texts)?
+    } else {
+        partition_moves(&texts, schema == TO_PARTITIONS.during)?
+    };
+    for part in &moves {
+        counts.add(part, namespaces[&part.from]);
+    }
+    Ok(counts)
+}
+
+/// Counts what the first step will move; refuses what it cannot.
+async fn planned_below_root(link: &Link, keys: &Keys, is_resumed: bool) -> Result<BTreeMap<&'static str, u64>> {
     if !is_resumed && !members(link, keys, format!("[{MOVED_TO}"), "(_treehold0", 1).await?.is_empty() {
         return Err(root_is_taken());
     }
@@ -138,16 +247,41 @@ async fn planned(link: &Link, keys: &Keys) -> Result<BTreeMap<&'static str, u64>
         loop {
             let page = members(link, keys, from, &end, ROWS_AT_ONCE).await?;
             let Some(last) = page.last() else { break };
-            let is_long = |row: &Vec<u8>| row.iter().position(|byte| *byte == 0).is_none_or(|end| end > MOVABLE_BYTES_MAX);
-            if name != "indexes" && page.iter().any(is_long) {
+            let is_long = |row: &&Vec<u8>| row.iter().position(|byte| *byte == 0).is_none_or(|end| end > MOVABLE_BYTES_MAX);
+            let long = page.iter().filter(is_long).count();
+            if name != "indexes" && long > 0 {
                 return Err(too_long());
             }
-            count += page.len() as u64;
+            count += (page.len() - long) as u64;
             from = [b"(", last.as_slice()].concat();
         }
         counts.insert(name, count);
     }
     Ok(counts)
+}
+
+/// Lists the texts of all namespaces with rows, each with their number.
+async fn namespaces(link: &Link, keys: &Keys) -> Result<BTreeMap<String, u64>> {
+    let mut all = BTreeMap::new();
+    // The set always contains an empty member, so the list starts after it.
+    let mut from = b"(".to_vec();
+    while !from.is_empty() {
+        let invocation = script::TEXTS.on(keys).arg(from).number(ROWS_AT_ONCE);
+        let mut reply = Reply::of(link.call(Lane::Small, &Request::Script(invocation)).await.map_err(Fault::of_read)?)?;
+        from = reply.bytes()?.into();
+        while reply.len() > 0 {
+            all.insert(reply.text()?, reply.number()?);
+        }
+    }
+    Ok(all)
+}
+
+/// Returns the members of the list of changed namespaces, without the one that stands for all others.
+async fn changed(link: &Link, keys: &Keys) -> Result<BTreeSet<String>> {
+    let command = cmd("ZRANGE").arg(keys.changes()).arg(0).arg(-1).to_owned();
+    let mut reply = Reply::of(link.call(Lane::Large, &Request::Read(command)).await.map_err(Fault::of_read)?)?;
+    let members: Result<BTreeSet<String>> = (0..reply.len()).map(|_| reply.text()).collect();
+    Ok(members?.into_iter().filter(|member| !member.is_empty()).collect())
 }
 
 /// Lists rows by name.

@@ -1,19 +1,20 @@
--- Ends a migration after all rows have moved: renames the members of the list of changed namespaces, and sets the present schema.
--- KEYS: rows, keys, expiries, changes. ARGV: the schema, the prefix of the new names, and the first components that moved.
--- Returns the schema.
+-- Renames members of the list of changed namespaces after all rows have moved, and sets the schema.
+-- KEYS: rows, keys, expiries, changes. ARGV: schema before the step and during it, the schema to set, and for each member its name
+-- and its new name, which is '' for one that is removed. Returns the schema.
 local rows, changes = KEYS[1], KEYS[4]
-if redis.call('HGET', rows, '.schema') ~= '2' then
-  return {redis.call('HGET', rows, '.schema') or ''}
+local schema = redis.call('HGET', rows, '.schema')
+if schema ~= ARGV[1] and schema ~= ARGV[2] then
+  return {schema or ''}
 end
-local members = redis.call('ZRANGE', changes, 0, -1, 'WITHSCORES')
-for index = 1, #members, 2 do
-  for first = 3, #ARGV do
-    local start = ARGV[first] .. '/'
-    if string.sub(members[index], 1, #start) == start then
-      redis.call('ZADD', changes, members[index + 1], ARGV[2] .. members[index])
-      redis.call('ZREM', changes, members[index])
+for index = 4, #ARGV, 2 do
+  local from, to = ARGV[index], ARGV[index + 1]
+  local changed = redis.call('ZSCORE', changes, from)
+  if changed then
+    if to ~= '' then
+      redis.call('ZADD', changes, changed, to)
     end
+    redis.call('ZREM', changes, from)
   end
 end
-redis.call('HSET', rows, '.schema', ARGV[1])
-return {ARGV[1]}
+redis.call('HSET', rows, '.schema', ARGV[3])
+return {ARGV[3]}

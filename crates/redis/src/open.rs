@@ -2,7 +2,7 @@
 
 use super::error::unexpected;
 use super::link::{Lane, Link, Request};
-use super::migrate::{is_former, schema_of};
+use super::migrate::{is_former, is_of_first_layout, schema_of};
 use super::reply::{Reply, SCHEMA};
 use super::script::{self, Keys};
 use ::redis::{Cmd, Value, cmd};
@@ -165,7 +165,7 @@ fn is_denied(fault: &super::error::Fault) -> bool {
         if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)))
 }
 
-/// Checks the existing store, or creates it unless a store of the former layout is under the `former` default prefix. Each
+/// Checks the existing store, or creates it unless a store of the first layout is under the `former` default prefix. Each
 /// is one script, so any number of processes may run it at once.
 pub(super) async fn open(link: &Link, keys: &Keys, former: Option<(&Keys, &Link)>) -> Result<u64> {
     load(link).await;
@@ -173,7 +173,7 @@ pub(super) async fn open(link: &Link, keys: &Keys, former: Option<(&Keys, &Link)
         if let Some(version) = open_or_create(link, keys, false).await? {
             return Ok(version);
         }
-        if is_former(&schema_of(former_link, former_keys).await?) {
+        if is_of_first_layout(&schema_of(former_link, former_keys).await?) {
             return Err(OldLayout::error(Some(format!("the prefix `{FORMER_NAME}` holds it").into())));
         }
     }

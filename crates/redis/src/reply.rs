@@ -6,7 +6,7 @@ use bytes::Bytes;
 use treehold_core::error::Result;
 
 /// The version of the data format.
-pub(super) const SCHEMA: &str = "3";
+pub(super) const SCHEMA: &str = "5";
 
 /// The parts of an answer, in order.
 pub(super) struct Reply(std::vec::IntoIter<Value>);

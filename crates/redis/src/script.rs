@@ -33,8 +33,9 @@ script!(SCAN, "scan.lua", 2, false, "Reads a page of rows.");
 script!(NAMESPACES, "namespaces.lua", 2, false, "Reads a page of namespaces.");
 script!(SWEEP, "sweep.lua", 3, true, "Removes expired rows.");
 script!(STATS, "stats.lua", 2, false, "Counts some rows.");
-script!(MOVE, "move.lua", 4, true, "Moves some rows of the former layout.");
-script!(MOVED, "moved.lua", 4, true, "Ends a migration from the former layout.");
+script!(MOVE, "move.lua", 4, true, "Moves some rows of a former layout.");
+script!(MOVED, "moved.lua", 4, true, "Ends a step from a former layout to the next.");
+script!(TEXTS, "texts.lua", 2, false, "Lists the texts of namespaces of any layout.");
 script!(CHECK, "check.lua", 3, false, "Checks some rows for damage.");
 
 /// The keys of a store, all in one slot of a cluster.

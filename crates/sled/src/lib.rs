@@ -174,7 +174,7 @@ impl SledStore {
         Ok(Self { shared: Arc::new(Shared { committer, _waker: opened.waker, reader, pending, watches, clock: options.clock, name }) })
     }
 
-    /// Migrates a directory of the former layout to the present one, 1,000 rows at a time. An interrupted migration resumes on the
+    /// Migrates a directory of a former layout to the present one, 1,000 rows at a time. An interrupted migration resumes on the
     /// next call; until then no version opens the store. Blocks. `tell` receives the progress.
     ///
     /// Cost: one read and two writes for every row that moves, but no body.

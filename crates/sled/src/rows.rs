@@ -28,23 +28,29 @@ use treehold_store::{Item, ItemPart, Namespace, within};
 pub(super) const FORMAT_KEY: &[u8] = b"f";
 
 /// The format version that this program writes.
-pub(super) const FORMAT: &[u8] = b"treehold rows 2";
+pub(super) const FORMAT: &[u8] = b"treehold rows 3";
 
 /// The format version as a number.
-pub(super) const SCHEMA: u32 = 2;
+pub(super) const SCHEMA: u32 = 3;
 
 /// The prefix of every format version.
 pub(super) const FORMAT_MARK: &[u8] = b"treehold rows ";
 
-/// The format version of the former layout.
-pub(super) const FORMER: &[u8] = b"stratafs rows 1";
+/// The format version of the first layout.
+pub(super) const FIRST: &[u8] = b"stratafs rows 1";
 
-/// The format version during the migration.
-pub(super) const MOVING: &[u8] = b"treehold rows 1 to 2";
+/// The format version during the migration from the first layout to the second.
+pub(super) const FIRST_MOVING: &[u8] = b"treehold rows 1 to 2";
+
+/// The format version of the second layout.
+pub(super) const SECOND: &[u8] = b"treehold rows 2";
+
+/// The format version during the migration from the second layout to the third.
+pub(super) const SECOND_MOVING: &[u8] = b"treehold rows 2 to 3";
 
 /// Returns whether a format version needs a migration.
 pub(super) fn is_former(format: &[u8]) -> bool {
-    format == FORMER || format == MOVING
+    [FIRST, FIRST_MOVING, SECOND, SECOND_MOVING].contains(&format)
 }
 
 /// The key of the version counter.
@@ -216,6 +222,11 @@ fn time(microseconds: i64) -> Result<Timestamp> {
 /// Returns the key of an item's record.
 pub(super) fn record_key(namespace: &Namespace, key: &str) -> Vec<u8> {
     [b"r", namespace.encoded().as_bytes(), b"\0", key.as_bytes()].concat()
+}
+
+/// Returns the start of the record keys of the namespace with a text, and their exclusive end.
+pub(super) fn records_of(encoded: &str) -> Range<Vec<u8>> {
+    [b"r", encoded.as_bytes(), b"\0"].concat()..[b"r", encoded.as_bytes(), b"\x01"].concat()
 }
 
 /// Returns the exclusive end of a namespace's records below the key `end`, or of all its records.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::error::ErrorKind;
 use treehold_store::committer::{Work, Writer};
-use treehold_store::{Batch, Item, Namespace, ScanEntry, ScanOptions, Store, StoreMaintenance};
+use treehold_store::{Batch, Item, MigrateOptions, MigrateOutcome, Namespace, ScanEntry, ScanOptions, Store, StoreMaintenance};
 
 /// The chunk length of the model test: with bodies of up to 40 bytes, up to five chunks.
 const SMALL: u64 = 8;
@@ -203,17 +203,18 @@ fn make_file_without_chunks(options: &SqliteOptions) -> Bytes {
     assert!(writer.write(&[Work::Commit(batch)])[0].is_ok());
     drop(writer);
     let former = "DROP INDEX items_in_chunks; DROP TABLE chunks; ALTER TABLE items DROP COLUMN chunk_bytes; PRAGMA user_version = 2; \
-                  PRAGMA application_id = 0x73747274";
+                  PRAGMA application_id = 0x73747274; UPDATE items SET namespace = 'a/'";
     Connection::open(&path).expect("opened").execute_batch(former).expect("made");
     long
 }
 
 #[tokio::test]
-async fn file_without_chunks_is_upgraded_and_keeps_its_bodies() {
+async fn migrated_file_without_chunks_keeps_its_bodies() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = SqliteOptions::new(directory.path().join("store.db"));
     let long = make_file_without_chunks(&options);
-    let store = SqliteStore::open_with(options.clone()).expect("upgraded");
+    SqliteStore::migrate(&options, &MigrateOptions::new(), &mut |_| {}).expect("migrated");
+    let store = SqliteStore::open_with(options.clone()).expect("opened");
     let namespace = Namespace::parse("a").expect("plain");
     assert!(store.check().await.expect("checked").is_empty());
     let part = store.get_part(&namespace, "long", 7..9).await.expect("read").expect("it exists");
@@ -250,32 +251,34 @@ fn file_with_former_mark_and_present_version_is_refused() {
 
 /// A program of the earlier version would not find the bodies that this one writes.
 #[test]
-fn file_without_chunks_is_not_upgraded_while_another_process_has_it_open() {
+fn file_without_chunks_is_not_migrated_while_another_process_has_it_open() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = SqliteOptions::new(directory.path().join("store.db")).with_busy_timeout(Duration::ZERO);
     make_file_without_chunks(&options);
     let other = Connection::open(&options.path).expect("opened");
     let count = || other.query_row("SELECT COUNT(*) FROM items", [], |row| row.get::<_, u64>(0));
     assert_eq!(count(), Ok(2));
-    let error = SqliteStore::open_with(options.clone()).expect_err("it is in use");
+    let migrate = || SqliteStore::migrate(&options, &MigrateOptions::new(), &mut |_| {});
+    let error = migrate().expect_err("it is in use");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert!(error.message().contains("stop that process"), "{error}");
+    assert!(error.message().contains("stop every server"), "{error}");
     assert_eq!(count(), Ok(2));
     assert_eq!(other.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0)), Ok(2));
     drop(other);
-    SqliteStore::open_with(options).expect("nobody else has it open");
+    assert_eq!(migrate().expect("nobody else has it open").outcome, MigrateOutcome::Migrated);
 }
 
-/// Several stores of one process open a file of the earlier version at once; each finds it whole.
+/// Several threads migrate a file at once; each finds it whole.
 #[test]
-fn file_without_chunks_is_upgraded_once_by_many_that_open_it() {
+fn file_without_chunks_is_migrated_once_by_many_threads() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = SqliteOptions::new(directory.path().join("store.db"));
     make_file_without_chunks(&options);
-    std::thread::scope(|scope| {
-        let opened: Vec<_> = (0..8).map(|_| scope.spawn(|| SqliteStore::open_with(options.clone()))).collect();
-        for store in opened {
-            store.join().expect("no panic").expect("opened");
-        }
+    let outcomes = std::thread::scope(|scope| {
+        let migrate = || SqliteStore::migrate(&options, &MigrateOptions::new(), &mut |_| {}).expect("migrated").outcome;
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(migrate)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
     });
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == MigrateOutcome::Migrated).count(), 1);
+    SqliteStore::open_with(options).expect("opened");
 }

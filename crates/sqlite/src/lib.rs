@@ -191,7 +191,7 @@ impl SqliteStore {
         Ok(Self { shared: Arc::new(Shared { readers, committer, watched, clock: options.clock, name }) })
     }
 
-    /// Migrates a file of the former layout to the present one, in one transaction. Blocks. `tell` receives the progress.
+    /// Migrates a file of a former layout to the present one, in one transaction. Blocks. `tell` receives the progress.
     ///
     /// Cost: reads and writes every row that moves, but no body. [`SqliteOptions::cache_bytes`] bounds the memory.
     ///

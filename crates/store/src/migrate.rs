@@ -10,9 +10,10 @@
 
 use super::{Namespace, Partition, event_log};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use treehold_core::error::{Error, ErrorKind};
+use treehold_core::escape::unescape;
 use treehold_core::reserved::{
     COPY, EVENTS, HISTORY, INDEXES, ITEMS, OVERLAYS, RESERVED_NAMESPACES, RESERVED_ROOT, Reserved, VECTORS, beside,
 };
@@ -96,8 +97,9 @@ pub fn partition_moves(namespaces: &[String], is_resumed: bool) -> Result<Vec<Pa
             }
             return Err(Error::new(ErrorKind::Corrupt, format!("the store holds rows in `{from}`, which is no namespace of its layout")));
         }
-        let namespace = Namespace::parse(from).map_err(|error| Error::new(ErrorKind::Corrupt, error.message()).with_source(error))?;
-        let components: Vec<String> = namespace.components().map(Into::into).collect();
+        let components = components_of(from).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("the store holds rows in `{from}`, which is no namespace of its layout"))
+        })?;
         let parts: Vec<&str> = components.iter().map(String::as_str).collect();
         if parts.starts_with(&COPY) {
             return Err(copy_is_unfinished());
@@ -110,7 +112,12 @@ pub fn partition_moves(namespaces: &[String], is_resumed: bool) -> Result<Vec<Pa
         let to = match partitioned(&parts, &logs) {
             Ok(to) => Some(to.encoded().to_owned()),
             Err(_) if parts.starts_with(&INDEXES) => None,
-            Err(error) => return Err(too_long().with_source(error)),
+            Err(error) => {
+                let message = format!(
+                    "the store holds rows in `{from}`, which would become too long; remove them with the version that wrote them, then migrate"
+                );
+                return Err(Error::new(ErrorKind::TooLarge, message).with_source(error).without_effect());
+            }
         };
         if to.as_ref() != Some(from) {
             moves.push(PartitionMove { from: from.clone(), to, rows });
@@ -118,6 +125,24 @@ pub fn partition_moves(namespaces: &[String], is_resumed: bool) -> Result<Vec<Pa
     }
     // A log that is named by a hash moves while the rows that it is about still have the text that was hashed.
     moves.sort_by_key(|part| part.rows != EVENTS[1]);
+    Ok(moves)
+}
+
+/// Returns the moves of [`partition_moves`], and those of namespaces that an engine lists without rows, such as that of a copy that has
+/// finished. The latter never refuse a migration: an entry that cannot move is removed.
+///
+/// # Errors
+/// As [`partition_moves`], for namespaces with rows.
+#[allow(dead_code, reason = "unused without engines")]
+pub fn partition_moves_with_listed(namespaces: &[String], listed: &[String], is_resumed: bool) -> Result<Vec<PartitionMove>, Error> {
+    let mut moves = partition_moves(namespaces, is_resumed)?;
+    let namespaces: HashSet<&String> = namespaces.iter().collect();
+    for from in listed.iter().filter(|from| !namespaces.contains(from)) {
+        match partition_moves(std::slice::from_ref(from), true) {
+            Ok(part) => moves.extend(part),
+            Err(_) => moves.push(PartitionMove { from: from.clone(), to: None, rows: OTHER_ROWS }),
+        }
+    }
     Ok(moves)
 }
 
@@ -178,6 +203,12 @@ impl StepCounts {
     }
 }
 
+/// Returns the components of a namespace's text in the second layout. The longest text of one component is no namespace any more.
+fn components_of(text: &str) -> Option<Vec<String>> {
+    let parts = text.strip_suffix('/')?.split('/');
+    parts.map(|part| unescape(part).filter(|part| !part.is_empty()).map(Into::into)).collect()
+}
+
 /// Returns the namespace in the third layout of one in the second.
 fn partitioned(parts: &[&str], logs: &LongLogs) -> Result<Namespace, Error> {
     let owned = |tenant: &str, user: &str, kind: &[&str]| Partition::new([tenant, user])?.namespace(kind);
@@ -215,10 +246,13 @@ impl LongLogs {
     fn of(namespaces: &[String]) -> Self {
         let texts = namespaces.iter().map(|text| text.strip_suffix('/').unwrap_or(text));
         let long = texts.filter(|text| text.len() > Self::TEXT_BYTES_MAX);
-        Self(long.filter_map(|text| {
-            let components = Namespace::parse(text).ok()?.components().map(Into::into).collect();
-            Some((blake3::hash(text.as_bytes()).to_hex().to_string(), components))
-        }).collect())
+        Self(
+            long.filter_map(|text| {
+                let components = Namespace::parse(text).ok()?.components().map(Into::into).collect();
+                Some((blake3::hash(text.as_bytes()).to_hex().to_string(), components))
+            })
+            .collect(),
+        )
     }
 }
 
@@ -456,6 +490,15 @@ mod tests {
         let moves = partition_moves(&[format!("A{long}/"), format!("{long}/"), log.clone()], false).expect("they move");
         assert_eq!((moves[0].from.as_str(), moves.len()), (log.as_str(), 3));
         assert_eq!(moves[0].to.as_deref(), Some(event_log(&Namespace::new([&long]).expect("legal")).encoded()));
+    }
+
+    #[test]
+    fn listed_namespace_without_rows_never_refuses_a_migration() {
+        let listed = ["a/b/", "done/", "_treehold/copy/", "a/b/_treehold/x/", "x//"].map(str::to_owned);
+        let listed = [&listed[..], &[format!("{}/", "n".repeat(1_023))]].concat();
+        let found = partition_moves_with_listed(&["done/".to_owned()], &listed, false).expect("nothing refuses it");
+        let found: Vec<_> = found.iter().map(|part| (part.from.as_str(), part.to.as_deref())).collect();
+        assert_eq!(found, [("done/", Some("done//")), ("_treehold/copy/", None), (listed[5].as_str(), None)]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Migration of stores written by the last version of the former layout (`tests/fixtures/layout1`, created by
-//! `scripts/layout1-fixtures.sh`). Each engine migrates them, interrupted at every step, and everything in them can be read through the
-//! command and the server.
+//! Migration of stores written by the last versions of the former layouts (`tests/fixtures/layout1` and `layout2`, created by
+//! `scripts/layout1-fixtures.sh` and `scripts/layout2-fixtures.sh`). Each engine migrates them, interrupted at every step, and everything in
+//! them can be read through the command and the server.
 
 use crate::serve::process::{Process, command, ended};
 use crate::servers;
@@ -25,57 +25,127 @@ type Row = (u64, i64, i64, Option<i64>, Bytes, Bytes);
 /// All rows by namespace and key.
 type Rows = BTreeMap<(String, String), Row>;
 
-/// The names that moved below the reserved root.
-const MOVED: [&str; 7] = ["threads", "overlays", "items", "events", "indexes", "tokens", "answers"];
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/layout1").join(name)
+/// A former layout. There are fixtures of stores in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// The program's rows beside those of tenants.
+    First,
+    /// Rows about a user's rows outside of the user's partition.
+    Second,
 }
 
-fn unpacked(name: &str) -> Vec<u8> {
-    let output = Command::new("gzip").arg("-dc").arg(fixture(name)).output().unwrap();
+impl Layout {
+    const ALL: [Self; 2] = [Self::First, Self::Second];
+
+    fn directory(self) -> &'static str {
+        match self {
+            Self::First => "layout1",
+            Self::Second => "layout2",
+        }
+    }
+
+    /// The name of the product then, from which default names were derived.
+    fn product(self) -> &'static str {
+        match self {
+            Self::First => "stratafs",
+            Self::Second => "treehold",
+        }
+    }
+
+    /// What its stores hold below the reserved root.
+    fn kinds(self) -> &'static [&'static str] {
+        match self {
+            Self::First => &["threads", "overlays", "items", "events", "indexes", "tokens", "answers"],
+            Self::Second => {
+                &["threads", "overlays", "items", "events", "indexes", "tokens", "answers", "history", "sessions", "agent-state", "traces"]
+            }
+        }
+    }
+}
+
+fn fixture(layout: Layout, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(layout.directory()).join(name)
+}
+
+fn unpacked(layout: Layout, name: &str) -> Vec<u8> {
+    let output = Command::new("gzip").arg("-dc").arg(fixture(layout, name)).output().unwrap();
     assert!(output.status.success());
     output.stdout
 }
 
-fn facts() -> Value {
-    serde_json::from_slice(&std::fs::read(fixture("facts.json")).unwrap()).unwrap()
+fn facts(layout: Layout) -> Value {
+    serde_json::from_slice(&std::fs::read(fixture(layout, "facts.json")).unwrap()).unwrap()
 }
 
-/// Writes the SQLite store of the former layout.
-fn put_sqlite(file: &Path) {
-    std::fs::write(file, unpacked("stratafs.db.gz")).unwrap();
+/// Writes the SQLite store of a former layout.
+fn put_sqlite(layout: Layout, file: &Path) {
+    std::fs::write(file, unpacked(layout, &format!("{}.db.gz", layout.product()))).unwrap();
 }
 
-/// Writes the sled store of the former layout.
-fn put_sled(directory: &Path) {
+/// Writes the sled store of a former layout.
+fn put_sled(layout: Layout, directory: &Path) {
     std::fs::create_dir_all(directory).unwrap();
-    let done = Command::new("tar").arg("-xzf").arg(fixture("sled.tar.gz")).arg("-C").arg(directory).arg("--strip-components=1").status();
+    let fixture = fixture(layout, "sled.tar.gz");
+    let done = Command::new("tar").arg("-xzf").arg(fixture).arg("-C").arg(directory).arg("--strip-components=1").status();
     assert!(done.unwrap().success());
 }
 
-/// Reads the rows of the former layout without this crate, under the names of the present layout.
-fn expected() -> Rows {
+/// Returns the name in the present layout of a namespace in a fixture.
+fn present_name(layout: Layout, namespace: &str) -> String {
+    let namespace = namespace.trim_end_matches('/');
+    let (first, rest) = namespace.split_once('/').unwrap_or((namespace, ""));
+    let (kind, rest) = match layout {
+        Layout::First if layout.kinds().contains(&first) => (first, rest),
+        Layout::Second if first == "_treehold" => rest.split_once('/').unwrap_or((rest, "")),
+        _ => return namespace.to_owned(),
+    };
+    let beside = |kind: &str, of: &str| match of.split('/').collect::<Vec<_>>()[..] {
+        [tenant] => format!("{tenant}//_treehold/{kind}"),
+        [tenant, user] => format!("{tenant}/{user}/_treehold/{kind}"),
+        [tenant, user, ref name @ ..] => format!("{tenant}/{user}/_treehold/{kind}/{}", name.join("/")),
+        [] => unreachable!("a text has a part"),
+    };
+    match (kind, rest.split_once('/')) {
+        ("threads", Some((kind, of))) => beside(&format!("threads/{kind}"), of),
+        ("overlays" | "items" | "indexes" | "history", _) => beside(kind, rest),
+        ("events", Some(("rows", of))) => beside("events/rows", &of.replace("%2F", "/")),
+        (_, None) if rest.is_empty() => format!("_treehold/{kind}"),
+        _ => format!("_treehold/{kind}/{rest}"),
+    }
+}
+
+/// What a store is after its migration.
+struct Expected {
+    rows: Rows,
+    /// How many rows move.
+    moved: u64,
+}
+
+/// Reads the rows of a former layout without this crate, under the names of the present layout.
+fn expected(layout: Layout) -> Expected {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("old.db");
-    put_sqlite(&file);
+    put_sqlite(layout, &file);
     let connection = rusqlite::Connection::open(&file).unwrap();
     let sql = "SELECT namespace, key, version, created_at, modified_at, expires_at, meta, coalesce(body, x'') FROM items i LEFT JOIN bodies b \
                ON b.id = i.id";
     let mut statement = connection.prepare(sql).unwrap();
+    let mut moved = 0;
     let rows = statement.query_map([], |row| {
-        let namespace: String = row.get(0)?;
-        let first = namespace.split('/').next().unwrap().to_owned();
-        let namespace = if MOVED.contains(&first.as_str()) { format!("_treehold/{namespace}") } else { namespace };
+        let before: String = row.get(0)?;
+        let namespace = present_name(layout, &before);
+        // A namespace of one component gets another slash.
+        moved += u64::from(format!("{namespace}/") != before || !namespace.contains('/'));
         let (meta, body): (Vec<u8>, Vec<u8>) = (row.get(6)?, row.get(7)?);
-        let place = (namespace.trim_end_matches('/').to_owned(), row.get::<_, String>(1)?);
+        let place = (namespace, row.get::<_, String>(1)?);
         Ok((place, (row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, Bytes::from(meta), Bytes::from(body))))
     });
     let rows: Rows = rows.unwrap().map(Result::unwrap).collect();
-    for name in MOVED {
-        assert!(rows.keys().any(|(namespace, _)| namespace.starts_with(&format!("_treehold/{name}"))), "the fixture holds no {name}");
+    for kind in layout.kinds() {
+        let kind = format!("_treehold/{kind}");
+        assert!(rows.keys().any(|(namespace, _)| format!("{namespace}/").contains(&format!("{kind}/"))), "the fixture holds no {kind}");
     }
-    rows
+    Expected { rows, moved }
 }
 
 /// Reads all rows of a store.
@@ -138,14 +208,14 @@ async fn interrupted(url: &str, tells: usize) -> bool {
 }
 
 /// Migrates a store that `put` creates at a URL, once without interruption and once interrupted at each reported step.
-async fn migrates_from_every_step(url: &str, put: impl AsyncFn()) {
-    let expected = expected();
+async fn migrates_from_every_step(layout: Layout, url: &str, put: impl AsyncFn()) {
+    eprintln!("{layout:?}");
+    let Expected { rows: expected, moved } = expected(layout);
     put().await;
     let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
     assert!(OldLayout::is_source_of(&refused) && refused.message().contains("treehold store migrate"), "{refused}");
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     let planned = migrated(url, MigrateOptions::new().with_dry_run(true)).await.unwrap();
-    let moved = expected.keys().filter(|(namespace, _)| namespace.starts_with("_treehold/")).count() as u64;
     assert_eq!((planned.outcome, planned.rows_total()), (MigrateOutcome::Planned, moved));
     assert!(open_store(url, &OpenStoreOptions::new()).await.is_err(), "a dry run changes nothing");
     let report = migrated(url, MigrateOptions::new()).await.unwrap();
@@ -173,39 +243,44 @@ async fn migrates_from_every_step(url: &str, put: impl AsyncFn()) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sqlite_store_of_the_former_layout_keeps_every_row() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("old.db");
-    migrates_from_every_step_blocking(&format!("sqlite:{}", file.display()), || {
-        for suffix in ["", "-wal", "-shm", "-journal"] {
-            let _ = std::fs::remove_file(directory.path().join(format!("old.db{suffix}")));
-        }
-        put_sqlite(&file);
-    })
-    .await;
+async fn sqlite_store_of_a_former_layout_keeps_every_row() {
+    for layout in Layout::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("old.db");
+        migrates_from_every_step_blocking(layout, &format!("sqlite:{}", file.display()), || {
+            for suffix in ["", "-wal", "-shm", "-journal"] {
+                let _ = std::fs::remove_file(directory.path().join(format!("old.db{suffix}")));
+            }
+            put_sqlite(layout, &file);
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sled_store_of_the_former_layout_keeps_every_row() {
-    let directory = tempfile::tempdir().unwrap();
-    let place = directory.path().join("old");
-    migrates_from_every_step_blocking(&format!("sled:{}", place.display()), || {
-        let _ = std::fs::remove_dir_all(&place);
-        put_sled(&place);
-    })
-    .await;
-    assert!(place.join("treehold").exists() && !place.join("stratafs").exists(), "the mark has the present name");
+async fn sled_store_of_a_former_layout_keeps_every_row() {
+    for layout in Layout::ALL {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("old");
+        migrates_from_every_step_blocking(layout, &format!("sled:{}", place.display()), || {
+            let _ = std::fs::remove_dir_all(&place);
+            put_sled(layout, &place);
+        })
+        .await;
+        assert!(place.join("treehold").exists() && !place.join("stratafs").exists(), "the mark has the present name");
+    }
 }
 
 /// An embedded store is migrated on another thread, which a panic of the caller does not stop. So the store is checked once, without
 /// interruption; each engine's own tests cover interruptions.
-async fn migrates_from_every_step_blocking(url: &str, put: impl Fn()) {
-    let expected = expected();
+async fn migrates_from_every_step_blocking(layout: Layout, url: &str, put: impl Fn()) {
+    eprintln!("{layout:?}");
+    let Expected { rows: expected, moved } = expected(layout);
     put();
     let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
     assert!(OldLayout::is_source_of(&refused) && refused.kind() == ErrorKind::Unsupported, "{refused}");
     let planned = migrated(url, MigrateOptions::new().with_dry_run(true)).await.unwrap();
-    assert_eq!(planned.outcome, MigrateOutcome::Planned);
+    assert_eq!((planned.outcome, planned.rows_total()), (MigrateOutcome::Planned, moved));
     assert!(open_store(url, &OpenStoreOptions::new()).await.is_err(), "a dry run changes nothing");
     let report = migrated(url, MigrateOptions::new()).await.unwrap();
     assert_eq!((report.outcome, &report.rows), (MigrateOutcome::Migrated, &planned.rows));
@@ -257,7 +332,7 @@ const KILLED_AFTER: &str = "TREEHOLD_TEST_KILLED_AFTER";
 /// Migrates an embedded store in child processes, each of which is killed at a later step than the one before, and checks that the next
 /// migration completes. The test binary starts itself; the environment tells a child what to do.
 #[cfg(unix)]
-async fn killed_migration_is_completed(test: &str, engine: &str, put: impl Fn(&Path)) {
+async fn killed_migration_is_completed(test: &str, engine: &str, put: impl Fn(Layout, &Path)) {
     use std::os::unix::process::ExitStatusExt;
     if let Some(url) = std::env::var_os(KILLED_URL) {
         let mut left: usize = std::env::var(KILLED_AFTER).unwrap().parse().unwrap();
@@ -273,30 +348,32 @@ async fn killed_migration_is_completed(test: &str, engine: &str, put: impl Fn(&P
         };
         return;
     }
-    let expected = expected();
-    for steps in 0.. {
-        let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join("old");
-        put(&place);
-        let url = format!("{engine}:{}", place.display());
-        let status = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &format!("stores::migrate::{test}")])
-            .env(KILLED_URL, &url)
-            .env(KILLED_AFTER, steps.to_string())
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        if status.success() {
-            assert!(steps > 5, "only {steps} steps reported progress");
-            break;
+    for layout in Layout::ALL {
+        let expected = expected(layout).rows;
+        for steps in 0.. {
+            let directory = tempfile::tempdir().unwrap();
+            let place = directory.path().join("old");
+            put(layout, &place);
+            let url = format!("{engine}:{}", place.display());
+            let status = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &format!("stores::migrate::{test}")])
+                .env(KILLED_URL, &url)
+                .env(KILLED_AFTER, steps.to_string())
+                .stdout(Stdio::null())
+                .status()
+                .unwrap();
+            if status.success() {
+                assert!(steps > 5, "only {steps} steps reported progress");
+                break;
+            }
+            assert_eq!(status.signal(), Some(9), "{layout:?}, killed after {steps} steps");
+            let refused = open_store(&url, &OpenStoreOptions::new()).await.unwrap_err();
+            assert!(OldLayout::is_source_of(&refused), "{refused}");
+            assert_eq!(migrated(&url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::Migrated);
+            let store = open_store(&url, &OpenStoreOptions::new()).await.unwrap();
+            assert_same(&rows_of(&*store).await, &expected);
+            assert_eq!(store.check().await.unwrap().len(), 0, "{layout:?}, killed after {steps} steps");
         }
-        assert_eq!(status.signal(), Some(9), "killed after {steps} steps");
-        let refused = open_store(&url, &OpenStoreOptions::new()).await.unwrap_err();
-        assert!(OldLayout::is_source_of(&refused), "{refused}");
-        assert_eq!(migrated(&url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::Migrated);
-        let store = open_store(&url, &OpenStoreOptions::new()).await.unwrap();
-        assert_same(&rows_of(&*store).await, &expected);
-        assert_eq!(store.check().await.unwrap().len(), 0, "killed after {steps} steps");
     }
 }
 
@@ -316,7 +393,7 @@ async fn killed_migration_of_a_sled_store_is_completed_by_the_next_one() {
 async fn sqlite_store_open_elsewhere_is_not_migrated() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("old.db");
-    put_sqlite(&file);
+    put_sqlite(Layout::First, &file);
     let url = format!("sqlite:{}", file.display());
     // As a server of the former version has it open: in write-ahead mode, read from once.
     let server = rusqlite::Connection::open(&file).unwrap();
@@ -333,16 +410,26 @@ async fn sqlite_store_open_elsewhere_is_not_migrated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn store_with_rows_below_reserved_root_is_refused_unchanged() {
+async fn store_with_rows_in_a_reserved_place_is_refused_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("old.db");
     let url = format!("sqlite:{}", file.display());
-    let longest = format!("tokens/{}/", "x".repeat(1_010));
-    for (namespace, kind) in
-        [("_treehold/x/", ErrorKind::AlreadyExists), ("stratafs/copy/", ErrorKind::Conflict), (longest.as_str(), ErrorKind::TooLarge)]
-    {
-        put_sqlite(&file);
+    let long_tokens = format!("tokens/{}/", "x".repeat(1_010));
+    let long = format!("{}/", "x".repeat(1_023));
+    for (layout, namespace, kind) in [
+        (Layout::First, "_treehold/x/", ErrorKind::AlreadyExists),
+        (Layout::First, "acme/ada/_treehold/x/", ErrorKind::AlreadyExists),
+        (Layout::First, "stratafs/copy/", ErrorKind::Conflict),
+        (Layout::First, long_tokens.as_str(), ErrorKind::TooLarge),
+        (Layout::First, long.as_str(), ErrorKind::TooLarge),
+        (Layout::Second, "acme/ada/_treehold/x/", ErrorKind::AlreadyExists),
+        (Layout::Second, "_treehold/copy/", ErrorKind::Conflict),
+        (Layout::Second, long.as_str(), ErrorKind::TooLarge),
+    ] {
+        put_sqlite(layout, &file);
         let connection = rusqlite::Connection::open(&file).unwrap();
+        let version = || connection.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0)).unwrap();
+        let before = version();
         let sql = "INSERT INTO items(namespace, key, version, created_at, modified_at, size, meta) VALUES (?1, 'k', 1, 0, 0, 0, x'')";
         connection.execute(sql, [namespace]).unwrap();
         drop(connection);
@@ -351,40 +438,72 @@ async fn store_with_rows_below_reserved_root_is_refused_unchanged() {
             assert_eq!(error.kind(), kind, "{namespace}: {error}");
         }
         let connection = rusqlite::Connection::open(&file).unwrap();
-        let version: u32 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-        assert_eq!(version, 1, "{namespace}");
+        assert_eq!(connection.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0)).unwrap(), before, "{namespace}");
         drop(connection);
+        let _ = std::fs::remove_file(directory.path().join("old.db-wal"));
+    }
+}
+
+/// An index is derived from other rows, so a part of one whose namespace becomes too long is removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn index_whose_namespace_becomes_too_long_is_removed_with_its_bodies() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("old.db");
+    let url = format!("sqlite:{}", file.display());
+    let index = format!("indexes/{}/", "y".repeat(1_005));
+    for (layout, index) in [(Layout::First, index.clone()), (Layout::Second, format!("_treehold/{index}"))] {
+        put_sqlite(layout, &file);
+        let connection = rusqlite::Connection::open(&file).unwrap();
+        let sql = "INSERT INTO items(namespace, key, version, created_at, modified_at, size, meta) VALUES (?1, 'k', 1, 0, 0, 1, x'')";
+        connection.execute(sql, [&index]).unwrap();
+        connection.execute("INSERT INTO bodies VALUES (last_insert_rowid(), x'01')", []).unwrap();
+        drop(connection);
+        let expected = expected(layout);
+        let report = migrated(&url, MigrateOptions::new()).await.unwrap();
+        assert_eq!((report.outcome, report.rows_total()), (MigrateOutcome::Migrated, expected.moved + u64::from(layout == Layout::First)));
+        let store = open_store(&url, &OpenStoreOptions::new()).await.unwrap();
+        assert_same(&rows_of(&*store).await, &expected.rows);
+        assert_eq!(store.check().await.unwrap().len(), 0);
+        drop(store);
         let _ = std::fs::remove_file(directory.path().join("old.db-wal"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
-async fn postgres_store_of_the_former_layout_keeps_every_row() {
+async fn postgres_store_of_a_former_layout_keeps_every_row() {
     let schema = servers::postgres::schema().await;
-    // A separate database, because the schema has the former default name.
+    // A separate database, because the schema has a default name.
     let database = schema.name.replace(' ', "_");
     let admin = servers::postgres::connect(&schema.url).await.unwrap();
     admin.batch_execute(&format!("CREATE DATABASE \"{database}\"")).await.unwrap();
     let (server, _) = schema.url.rsplit_once('/').unwrap();
     let url = format!("{server}/{database}");
-    let dump = String::from_utf8(unpacked("postgres.sql.gz")).unwrap();
-    let load = async || {
-        let client = servers::postgres::connect(&url).await.unwrap();
+    let client = servers::postgres::connect(&url).await.unwrap();
+    let load = async |layout: Layout| {
         client.batch_execute("DROP SCHEMA IF EXISTS stratafs CASCADE; DROP SCHEMA IF EXISTS treehold CASCADE").await.unwrap();
-        client.batch_execute(&dump).await.unwrap();
+        client.batch_execute(&String::from_utf8(unpacked(layout, "postgres.sql.gz")).unwrap()).await.unwrap();
     };
-    migrates_from_every_step(&url, &load).await;
+    for layout in Layout::ALL {
+        migrates_from_every_step(layout, &url, async || load(layout).await).await;
+    }
+    // A server of the second layout finds no counter, and fails instead of writing rows that nobody reads.
+    assert!(client.batch_execute("UPDATE treehold.counter SET version = version").await.is_err());
+    // A namespace without rows moves in the list of changes.
+    load(Layout::Second).await;
+    client.batch_execute("INSERT INTO treehold.touched VALUES ('empty/', 1)").await.unwrap();
+    migrated(&url, MigrateOptions::new()).await.unwrap();
+    let listed = client.query_one("SELECT count(*) FROM treehold.touched WHERE namespace = 'empty//'", &[]).await.unwrap();
+    assert_eq!(listed.get::<_, i64>(0), 1);
     // A store with a named schema stays there.
-    load().await;
+    load(Layout::First).await;
     let named = format!("{url}?schema=stratafs");
     assert!(OldLayout::is_source_of(&open_store(&named, &OpenStoreOptions::new()).await.unwrap_err()));
     let report = migrated(&named, MigrateOptions::new()).await.unwrap();
     assert_eq!((report.outcome, report.taken_from), (MigrateOutcome::Migrated, None));
     let store = open_store(&named, &OpenStoreOptions::new()).await.unwrap();
-    assert_same(&rows_of(&*store).await, &expected());
-    // A server of the former version finds no table, and fails instead of writing rows that nobody reads.
-    let client = servers::postgres::connect(&url).await.unwrap();
+    assert_same(&rows_of(&*store).await, &expected(Layout::First).rows);
+    // A server of the first layout finds no table.
     assert!(client.batch_execute("UPDATE stratafs.items SET version = version").await.is_err());
     drop((store, client));
     admin.batch_execute(&format!("DROP DATABASE \"{database}\" WITH (FORCE)")).await.unwrap();
@@ -392,44 +511,68 @@ async fn postgres_store_of_the_former_layout_keeps_every_row() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
-async fn mysql_store_of_the_former_layout_keeps_every_row() {
+async fn mysql_store_of_a_former_layout_keeps_every_row() {
     let database = servers::mysql::database().await;
-    let dump = String::from_utf8(unpacked("mysql.sql.gz")).unwrap();
     let name = &database.name;
-    let tables = ["schema", "counter", "items", "rows", "bodies", "namespaces"];
-    let load = async || {
+    let tables = ["schema", "counter", "version_counter", "items", "rows", "bodies", "namespaces"];
+    let load = async |layout: Layout| {
         for prefix in ["stratafs_", "treehold_"] {
             for table in tables {
                 servers::mysql::administer(&format!("DROP TABLE IF EXISTS `{name}`.`{prefix}{table}`")).await.unwrap();
             }
         }
-        servers::mysql::load(&database, &dump).await;
+        servers::mysql::load(&database, &String::from_utf8(unpacked(layout, "mysql.sql.gz")).unwrap()).await;
     };
-    migrates_from_every_step(&database.url, &load).await;
-    load().await;
+    for layout in Layout::ALL {
+        migrates_from_every_step(layout, &database.url, async || load(layout).await).await;
+    }
+    assert!(servers::mysql::administer(&format!("UPDATE `{name}`.`treehold_counter` SET version = version")).await.is_err());
+    // More rows than one statement moves, and a namespace that is only listed. Only the logs move before it.
+    let numbers = "(WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 71) \
+                   SELECT a.seq * 71 + b.seq AS seq FROM n a, n b) numbers";
+    for tells in [12, 13, 14, 15, 16, 17] {
+        load(Layout::Second).await;
+        for sql in [
+            format!("INSERT INTO `{name}`.treehold_rows SELECT 'A/', CONCAT('n', seq), x'', x'', 1, 0, 0, NULL, 0, x'' FROM {numbers}"),
+            format!("INSERT INTO `{name}`.treehold_bodies SELECT 'A/', CONCAT('n', seq), x'', x'' FROM {numbers}"),
+            format!("INSERT INTO `{name}`.treehold_namespaces VALUES ('A/', 1), ('empty/', 1)"),
+        ] {
+            servers::mysql::administer(&sql).await.unwrap();
+        }
+        assert!(interrupted(&database.url, tells).await);
+        assert_eq!(migrated(&database.url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::Migrated);
+        let store = open_store(&database.url, &OpenStoreOptions::new()).await.unwrap();
+        assert_eq!(store.check().await.unwrap().len(), 0);
+        assert_eq!(store.stats().await.unwrap().items, expected(Layout::Second).rows.len() as u64 + 71 * 71);
+        store.commit(treehold::store::Batch::new().delete_prefix(&Namespace::parse("A").unwrap(), "")).await.unwrap();
+        assert_same(&rows_of(&*store).await, &expected(Layout::Second).rows);
+    }
+    let listed = format!("SELECT version FROM `{name}`.treehold_namespaces WHERE namespace = 'empty//'");
+    assert_eq!(servers::mysql::administer(&listed).await.unwrap().len(), 1);
+    load(Layout::First).await;
     let named = format!("{}{}prefix=stratafs_", database.url, if database.url.contains('?') { '&' } else { '?' });
     assert!(OldLayout::is_source_of(&open_store(&named, &OpenStoreOptions::new()).await.unwrap_err()));
     let report = migrated(&named, MigrateOptions::new()).await.unwrap();
     assert_eq!((report.outcome, report.taken_from), (MigrateOutcome::Migrated, None));
     let store = open_store(&named, &OpenStoreOptions::new()).await.unwrap();
-    assert_same(&rows_of(&*store).await, &expected());
+    assert_same(&rows_of(&*store).await, &expected(Layout::First).rows);
     assert!(servers::mysql::administer(&format!("UPDATE `{name}`.`stratafs_items` SET version = version")).await.is_err());
 }
 
-/// Writes the Redis store of the former layout under a name.
-fn load_redis(connection: &mut redis::Connection, name: &str) {
+/// Writes the Redis store of a former layout under a name.
+fn load_redis(layout: Layout, connection: &mut redis::Connection, name: &str) {
     for tag in ["stratafs", "treehold", name] {
         let keys = ["rows", "keys", "expiries", "changes"].map(|part| format!("{{{tag}}}:{part}"));
         // On a cluster, another node may have the default names.
         let _: redis::RedisResult<u64> = redis::cmd("DEL").arg(&keys[..]).query(connection);
     }
     let mut pipe = redis::pipe();
-    for line in String::from_utf8(unpacked("redis.jsonl.gz")).unwrap().lines() {
+    for line in String::from_utf8(unpacked(layout, "redis.jsonl.gz")).unwrap().lines() {
         let arguments: Vec<String> = serde_json::from_str(line).unwrap();
         let mut arguments = arguments.into_iter().map(|argument| STANDARD.decode(argument).unwrap());
         let command = String::from_utf8(arguments.next().unwrap()).unwrap();
-        let key = String::from_utf8(arguments.next().unwrap()).unwrap().replace("{stratafs}", &format!("{{{name}}}"));
-        pipe.cmd(&command).arg(key);
+        let key = String::from_utf8(arguments.next().unwrap()).unwrap();
+        pipe.cmd(&command).arg(key.replace(&format!("{{{}}}", layout.product()), &format!("{{{name}}}")));
         for argument in arguments {
             pipe.arg(argument);
         }
@@ -440,71 +583,99 @@ fn load_redis(connection: &mut redis::Connection, name: &str) {
 /// A cluster cannot rename keys to another slot, so a store stays under its prefix.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
-async fn redis_cluster_store_of_the_former_layout_keeps_every_row() {
+async fn redis_cluster_store_of_a_former_layout_keeps_every_row() {
     let prefix = servers::redis::prefix_in_cluster().await;
     let named = format!("{}?prefix={}", prefix.url, prefix.name);
-    migrates_from_every_step(&named, async || load_redis(&mut prefix.connect().unwrap(), &prefix.name)).await;
+    for layout in Layout::ALL {
+        let load = async || load_redis(layout, &mut prefix.connect().unwrap(), &prefix.name);
+        migrates_from_every_step(layout, &named, load).await;
+    }
     let former = servers::redis::Prefix { name: "stratafs".to_owned(), url: prefix.url.clone() };
-    load_redis(&mut former.connect().unwrap(), &former.name);
+    load_redis(Layout::First, &mut former.connect().unwrap(), &former.name);
     let refused = migrated(&prefix.url, MigrateOptions::new()).await.unwrap_err();
     assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("?prefix=stratafs"), "{refused}");
     let named = format!("{}?prefix=stratafs", prefix.url);
     assert_eq!(migrated(&named, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::Migrated);
-    assert_same(&rows_of(&*open_store(&named, &OpenStoreOptions::new()).await.unwrap()).await, &expected());
+    assert_same(&rows_of(&*open_store(&named, &OpenStoreOptions::new()).await.unwrap()).await, &expected(Layout::First).rows);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Redis: run scripts/servers.sh"]
-async fn redis_store_of_the_former_layout_keeps_every_row() {
+async fn redis_store_of_a_former_layout_keeps_every_row() {
     let prefix = servers::redis::prefix().await;
     let server = servers::redis::server();
-    let load = async |url: &str, name: &str| {
+    let load = async |layout: Layout, url: &str, name: &str| {
         let client = redis::Client::open(url).unwrap();
-        load_redis(&mut client.get_connection().unwrap(), name);
+        load_redis(layout, &mut client.get_connection().unwrap(), name);
     };
-    // Under the former default name, in a database that no other test uses.
+    // Under the default name of then, in a database that no other test uses.
     let plain = format!("{server}/8");
-    migrates_from_every_step(&plain, async || load(&plain, "stratafs").await).await;
     let client = redis::Client::open(plain.as_str()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    for part in ["rows", "keys", "expiries", "changes"] {
-        let left: u64 = redis::cmd("EXISTS").arg(format!("{{stratafs}}:{part}")).query_async(&mut connection).await.unwrap();
-        assert_eq!(left, 0, "{part} is still under the former name");
-        redis::cmd("DEL").arg(format!("{{treehold}}:{part}")).exec_async(&mut connection).await.unwrap();
+    for layout in Layout::ALL {
+        migrates_from_every_step(layout, &plain, async || load(layout, &plain, layout.product()).await).await;
+        for part in ["rows", "keys", "expiries", "changes"] {
+            let left: u64 = redis::cmd("EXISTS").arg(format!("{{stratafs}}:{part}")).query_async(&mut connection).await.unwrap();
+            assert_eq!(left, 0, "{part} is still under the former name");
+            redis::cmd("DEL").arg(format!("{{treehold}}:{part}")).exec_async(&mut connection).await.unwrap();
+        }
     }
-    // Under a name from the URL, in place.
-    load(&server, &prefix.name).await;
+    // Under a name from the URL, in place: with more rows than one script moves, and a namespace that is only in the list of changes.
     let named = format!("{server}?prefix={}", prefix.name);
-    let report = migrated(&named, MigrateOptions::new()).await.unwrap();
-    assert_eq!((report.outcome, report.taken_from), (MigrateOutcome::Migrated, None));
-    let store = open_store(&named, &OpenStoreOptions::new()).await.unwrap();
-    assert_same(&rows_of(&*store).await, &expected());
-    assert_eq!(store.check().await.unwrap().len(), 0);
+    let mut connection = redis::Client::open(server.as_str()).unwrap().get_connection().unwrap();
+    let [rows, keys, changes] = ["rows", "keys", "changes"].map(|part| format!("{{{}}}:{part}", prefix.name));
+    let record = [[0, 0, 0, 0, 0, 0, 0, 1], i64::MAX.to_be_bytes(), [0; 8], [0; 8]].concat();
+    // Only the logs move before the many rows.
+    for (layout, tells) in [(Layout::First, 12), (Layout::Second, 4), (Layout::Second, 5), (Layout::Second, 6), (Layout::Second, 7)] {
+        load(layout, &server, &prefix.name).await;
+        let mut pipe = redis::pipe();
+        for number in 0..1_200 {
+            let row = format!("A/\0{number}");
+            pipe.cmd("HSET").arg(&rows).arg(format!("r{row}")).arg([&record[..], &[0; 4]].concat());
+            pipe.cmd("ZADD").arg(&keys).arg(0).arg(row);
+        }
+        pipe.cmd("ZADD").arg(&changes).arg(7).arg("empty/").exec(&mut connection).unwrap();
+        assert!(interrupted(&named, tells).await);
+        let report = migrated(&named, MigrateOptions::new()).await.unwrap();
+        assert_eq!((report.outcome, report.taken_from), (MigrateOutcome::Migrated, None));
+        let store = open_store(&named, &OpenStoreOptions::new()).await.unwrap();
+        assert_eq!(store.check().await.unwrap().len(), 0);
+        assert_eq!(store.stats().await.unwrap().items, expected(layout).rows.len() as u64 + 1_200);
+        store.commit(treehold::store::Batch::new().delete_prefix(&Namespace::parse("A").unwrap(), "")).await.unwrap();
+        assert_same(&rows_of(&*store).await, &expected(layout).rows);
+        let listed: Option<f64> = redis::cmd("ZSCORE").arg(&changes).arg("empty//").query(&mut connection).unwrap();
+        assert_eq!(listed, Some(7.0));
+    }
 }
 
 #[tokio::test]
-async fn archive_of_the_former_layout_is_imported_into_the_present_one() {
-    let store = MemoryStore::new();
-    let options = Withheld::ALL.iter().fold(ImportOptions::new(), |options, name| options.with_include(*name));
-    import(&store, std::io::Cursor::new(unpacked_archive()), &options, |_| {}).await.unwrap();
-    let mut expected = expected();
-    expected.retain(|(namespace, _), _| !namespace.starts_with("_treehold/indexes"));
-    assert_same(&rows_of(&store).await, &expected);
+async fn archive_of_a_former_layout_is_imported_into_the_present_one() {
+    for layout in Layout::ALL {
+        let store = MemoryStore::new();
+        let options = Withheld::ALL.iter().fold(ImportOptions::new(), |options, name| options.with_include(*name));
+        import(&store, std::io::Cursor::new(unpacked(layout, "archive.tar.gz")), &options, |_| {}).await.unwrap();
+        let mut expected = expected(layout).rows;
+        expected.retain(|(namespace, _), _| !namespace.contains("_treehold/indexes"));
+        assert_same(&rows_of(&store).await, &expected);
+    }
 }
 
-fn unpacked_archive() -> Vec<u8> {
-    unpacked("archive.tar.gz")
-}
-
-/// A home with the fixture's configuration, and the store at a URL.
-fn home(url: &str) -> TempDir {
+/// A home with a fixture's configuration, and the store at a URL.
+fn home(layout: Layout, url: &str) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir(home.path().join("workspace")).unwrap();
     std::fs::write(home.path().join("workspace/beneath.txt"), "the file beneath\n").unwrap();
+    let history = "history = { keep_last = 20, older_than = \"30000d\" }\n";
+    let (history, shared) = match layout {
+        Layout::First => ("", String::new()),
+        Layout::Second => {
+            (history, format!("[routes.\"/shared\"]\ntype = \"store\"\nnamespace = \"shared\"\nindex = [\"trigram\"]\n{history}"))
+        }
+    };
     let config = format!(
         "[events]\nkeep = \"30000d\"\n[stores.default]\nurl = \"{url}\"\n[routes.\"/memories\"]\ntype = \"store\"\n\
-         namespace = \"{{tenant}}/{{user}}/memories\"\nindex = [\"trigram\", \"words\"]\n[routes.\"/workspace\"]\ntype = \"filesystem\"\n\
-         root = \"workspace\"\n[routes.\"/workspace\".overlay]\n"
+         namespace = \"{{tenant}}/{{user}}/memories\"\nindex = [\"trigram\", \"words\"]\n{history}{shared}\
+         [routes.\"/workspace\"]\ntype = \"filesystem\"\nroot = \"workspace\"\n[routes.\"/workspace\".overlay]\n"
     );
     std::fs::write(home.path().join("treehold.toml"), config).unwrap();
     home
@@ -516,9 +687,9 @@ fn run(home: &Path, args: &[&str]) -> String {
     output
 }
 
-/// Reads everything in the fixture, through the command and a server.
-fn reads_everything(home: &Path) {
-    let facts = facts();
+/// Reads everything in a fixture, through the command and a server.
+fn reads_everything(layout: Layout, home: &Path) {
+    let facts = facts(layout);
     let json = |args: &[&str]| serde_json::from_str::<Value>(&run(home, &[&["--json"], args].concat())).unwrap();
     // Threads, by every checkpoint and label.
     assert_eq!(json(&["checkpoint", "ls"]), facts["checkpoints"]);
@@ -534,6 +705,9 @@ fn reads_everything(home: &Path) {
     assert!(run(home, &["grep", "walrus", "/memories"]).contains("deep/er/note.md"));
     assert!(run(home, &["search", "sleeping walrus", "/memories"]).contains("note.md"));
     run(home, &["store", "verify"]);
+    if layout == Layout::Second {
+        reads_what_the_second_layout_added(&facts, home);
+    }
     // The overlay.
     let diff = run(home, &["overlay", "diff", "/workspace"]);
     assert!(diff.contains("new.txt") && diff.contains("beneath.txt"), "{diff}");
@@ -563,38 +737,66 @@ fn reads_everything(home: &Path) {
     assert!(server.stop().success());
 }
 
+/// Reads the past of files, a namespace of one component, and what agents and their hosts keep.
+fn reads_what_the_second_layout_added(facts: &Value, home: &Path) {
+    let json = |args: &[&str]| serde_json::from_str::<Value>(&run(home, &[&["--json"], args].concat())).unwrap();
+    assert_eq!(json(&["log", "/memories/AGENTS.md"]), facts["log"]);
+    assert_eq!(run(home, &["cat", "--at", "~1", "/memories/AGENTS.md"]).trim_end(), "remember the tiger");
+    assert_eq!(run(home, &["cat", "--at", "v1", "/memories/gone.md"]).trim_end(), "removed later");
+    assert_eq!(run(home, &["--user", "bob", "cat", "--at", "~1", "/memories/own.md"]).trim_end(), "from bob");
+    assert_eq!(run(home, &["cat", "/shared/board.md"]).trim_end(), "everybody sees a walrus");
+    assert_eq!(json(&["log", "/shared/board.md"]), facts["shared_log"]);
+    assert_eq!(run(home, &["cat", "--at", "v1", "/shared/board.md"]).trim_end(), "everybody sees a heron");
+    assert!(run(home, &["grep", "walrus", "/shared"]).contains("board.md"));
+    assert_eq!(json(&["state", "get", "tea"])["value"]["context"][0]["content"], "Tea?");
+    assert_eq!(json(&["state", "get", "tea", "notes", "--list"])["value"], json!(["milk", "sugar"]));
+    assert_eq!(run(home, &["--json", "session", "messages", "tea"]), facts["messages"].as_str().unwrap());
+    assert_eq!(run(home, &["--session", "tea", "cat", "/memo/NOTES.md"]).trim_end(), "- likes oolong");
+    assert_eq!(run(home, &["--json", "trace", "show", "brewing"]), facts["trace"].as_str().unwrap());
+}
+
 #[test]
 fn migrated_sqlite_store_is_read_through_command_and_server() {
-    let home = home("sqlite:old.db");
-    put_sqlite(&home.path().join("old.db"));
-    let (code, output, said) = ended(home.path(), &["cat", "/plan.md"]);
-    assert!(code != Some(0) && output.is_empty() && said.contains("run `treehold store migrate default`"), "{said}");
-    let planned: Value = serde_json::from_str(&run(home.path(), &["--json", "store", "migrate", "--dry-run"])).unwrap();
-    assert_eq!(planned["outcome"], "planned");
-    let done = run(home.path(), &["store", "migrate"]);
-    assert!(done.contains("threads") && done.contains("rows") && done.contains("moved"), "{done}");
-    assert!(run(home.path(), &["store", "migrate"]).contains("nothing to do"));
-    reads_everything(home.path());
+    for layout in Layout::ALL {
+        let home = home(layout, "sqlite:old.db");
+        put_sqlite(layout, &home.path().join("old.db"));
+        let (code, output, said) = ended(home.path(), &["cat", "/plan.md"]);
+        assert!(code != Some(0) && output.is_empty() && said.contains("run `treehold store migrate default`"), "{said}");
+        let planned: Value = serde_json::from_str(&run(home.path(), &["--json", "store", "migrate", "--dry-run"])).unwrap();
+        assert_eq!(planned["outcome"], "planned");
+        let done = run(home.path(), &["store", "migrate"]);
+        assert!(done.contains("threads") && done.contains("rows") && done.contains("moved"), "{done}");
+        assert!(run(home.path(), &["store", "migrate"]).contains("nothing to do"));
+        reads_everything(layout, home.path());
+    }
 }
 
 #[test]
 fn migrated_sled_store_is_read_through_command() {
-    let home = home("sled:old");
-    put_sled(&home.path().join("old"));
-    run(home.path(), &["store", "migrate", "default"]);
-    assert_eq!(run(home.path(), &["cat", "--at", "review", "/plan.md"]).trim_end(), "second draft");
-    run(home.path(), &["store", "verify"]);
+    for layout in Layout::ALL {
+        let home = home(layout, "sled:old");
+        put_sled(layout, &home.path().join("old"));
+        run(home.path(), &["store", "migrate", "default"]);
+        assert_eq!(run(home.path(), &["cat", "--at", "review", "/plan.md"]).trim_end(), "second draft");
+        run(home.path(), &["store", "verify"]);
+    }
 }
 
+/// A takeover by the last version may have been killed after the file was migrated to the second layout.
 #[test]
 fn default_file_of_the_former_name_is_taken_over() {
-    for former in ["treehold/stratafs.db", "stratafs/stratafs.db"] {
-        let home = home("sqlite:{data}/treehold.db");
+    for (layout, former) in [
+        (Layout::First, "treehold/stratafs.db"),
+        (Layout::First, "stratafs/stratafs.db"),
+        (Layout::Second, "treehold/stratafs.db"),
+        (Layout::Second, "stratafs/stratafs.db"),
+    ] {
+        let home = home(layout, "sqlite:{data}/treehold.db");
         let data = home.path().join("share/treehold");
         std::fs::create_dir_all(home.path().join("share/treehold")).unwrap();
         std::fs::create_dir_all(home.path().join("share/stratafs")).unwrap();
         let former = home.path().join("share").join(former);
-        put_sqlite(&former);
+        put_sqlite(layout, &former);
         let run_there = |args: &[&str]| {
             let output = command(home.path(), args).env("TREEHOLD_DATA", &data).stdin(Stdio::null()).output().unwrap();
             (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
