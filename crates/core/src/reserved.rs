@@ -138,7 +138,9 @@ impl Withheld {
 
     /// Returns the kind of a namespace's rows, if they are withheld.
     pub fn of(namespace: &Namespace) -> Option<Self> {
-        let is_at = |withheld: &Self| namespace.components().take(2).eq(withheld.components()) || namespace.name().take(2).eq(withheld.components());
+        let is_at = |withheld: &Self| {
+            namespace.components().take(2).eq(withheld.components()) || namespace.name().take(2).eq(withheld.components())
+        };
         Self::ALL.iter().copied().find(is_at)
     }
 }

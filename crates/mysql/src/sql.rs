@@ -181,7 +181,7 @@ mod tests {
         let a = Namespace::parse("a").expect("a legal namespace");
         let long = "l".repeat(HEAD_BYTES + 1);
         let conditions = in_keys("", [(&a, "k"), (&a, long.as_str()), (&a, "j"), (&a, "k")]);
-        assert_eq!(conditions[0], "namespace = x'612F' AND digest = x'' AND head IN (x'6A', x'6B')");
+        assert_eq!(conditions[0], "namespace = x'612F2F' AND digest = x'' AND head IN (x'6A', x'6B')");
         assert!(conditions.len() == 2 && conditions[1].contains("digest = x'") && !conditions[1].contains(" OR "));
         let many: Vec<String> = (0..1_200).map(|number| format!("{number}")).collect();
         assert_eq!(in_keys("", many.iter().map(|key| (&a, key.as_str()))).len(), 3);
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn range_bounds_longer_than_a_head_compare_tails() {
         let a = Namespace::parse("a").expect("a legal namespace");
-        assert_eq!(in_range("", &a, &KeyRange::of_prefix("k")), "namespace = x'612F' AND head >= x'6B' AND head < x'6C'");
+        assert_eq!(in_range("", &a, &KeyRange::of_prefix("k")), "namespace = x'612F2F' AND head >= x'6B' AND head < x'6C'");
         let sql = in_range("", &a, &KeyRange::of_prefix(&"l".repeat(HEAD_BYTES + 1)));
         assert!(sql.contains("tail >= x'6C'") && sql.contains("tail < x'6D'"), "{sql}");
     }

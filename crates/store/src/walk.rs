@@ -99,7 +99,7 @@ impl<'s> Walk<'s> {
             let withheld = self.included.as_ref().zip(Withheld::of(namespace));
             let is_left_out = withheld.is_some_and(|(included, withheld)| !included.contains(&withheld))
                 || self.without.iter().any(|without| namespace.starts_with(without));
-            !is_left_out && !(self.without_indexes && is_index(namespace))
+            !(is_left_out || self.without_indexes && is_index(namespace))
         });
         Ok(true)
     }

@@ -751,7 +751,7 @@ fn reads_what_the_second_layout_added(facts: &Value, home: &Path) {
     assert_eq!(json(&["state", "get", "tea"])["value"]["context"][0]["content"], "Tea?");
     assert_eq!(json(&["state", "get", "tea", "notes", "--list"])["value"], json!(["milk", "sugar"]));
     assert_eq!(run(home, &["--json", "session", "messages", "tea"]), facts["messages"].as_str().unwrap());
-    assert_eq!(run(home, &["--session", "tea", "cat", "/memo/NOTES.md"]).trim_end(), "- likes oolong");
+    assert_eq!(run(home, &["--session", "tea", "cat", "/memo/session/NOTES.md"]).trim_end(), "- likes oolong");
     assert_eq!(run(home, &["--json", "trace", "show", "brewing"]), facts["trace"].as_str().unwrap());
 }
 

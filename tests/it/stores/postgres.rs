@@ -370,7 +370,7 @@ async fn connections_closed_by_the_server_are_replaced() {
         [(conditional("transaction"), "transaction", true), (Batch::new().put(&namespace(), "alone", "v"), "alone", false)]
     {
         // Another writer holds the counter, so that the commit is running when its connection is cut.
-        lock.batch_execute(&format!("BEGIN; SELECT version FROM \"{}\".counter FOR UPDATE", schema.name)).await.unwrap();
+        lock.batch_execute(&format!("BEGIN; SELECT version FROM \"{}\".version_counter FOR UPDATE", schema.name)).await.unwrap();
         let commit = tokio::spawn({
             let store = store.clone();
             async move { store.commit(batch).await }
@@ -394,7 +394,7 @@ async fn wait_for_another_writers_lock_is_bounded() {
     let store = PostgresStore::open_with(schema.options().with_timeout(Duration::from_millis(300))).await.unwrap();
     put(&store, "k", "before").await;
     let lock = connect(&schema.url).await.unwrap();
-    lock.batch_execute(&format!("BEGIN; SELECT version FROM \"{}\".counter FOR UPDATE", schema.name)).await.unwrap();
+    lock.batch_execute(&format!("BEGIN; SELECT version FROM \"{}\".version_counter FOR UPDATE", schema.name)).await.unwrap();
     let refused =
         futures::future::join_all([conditional("x"), Batch::new().put(&namespace(), "k", "lost")].map(|batch| store.commit(batch)));
     let answers = refused.await;
@@ -488,7 +488,7 @@ async fn damage_is_reported_and_never_read_as_absent() {
     let store = open(&schema).await;
     put(&store, "k", "body").await;
     put(&store, "sound", "body").await;
-    schema.run("UPDATE {s}.rows SET body = 'bod' WHERE head = 'k'; UPDATE {s}.counter SET version = 1").await;
+    schema.run("UPDATE {s}.rows SET body = 'bod' WHERE head = 'k'; UPDATE {s}.version_counter SET version = 1").await;
     assert_eq!(store.get(&namespace(), "k").await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(value(&store, "sound").await.as_deref(), Some("body"));
     assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 2, "a scan without bodies succeeds");

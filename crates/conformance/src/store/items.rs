@@ -179,7 +179,7 @@ pub(super) async fn keys_and_namespaces_are_validated(store: Subject) {
     }
     let meta = vec![0; treehold_store::META_BYTES_MAX + 1];
     refused(&store, Batch::new().put_with_meta(&a, "k", meta, "v"), ErrorKind::TooLarge).await;
-    let longest = Namespace::new(["n".repeat(1_023)]).expect("a namespace of 1,024 bytes");
+    let longest = Namespace::new(["n".repeat(1_022)]).expect("a namespace of 1,024 bytes");
     commit(&store, Batch::new().put(&longest, "k".repeat(treehold_store::KEY_BYTES_MAX), "v")).await;
     assert_eq!(scan_all(&store, &longest, ScanOptions::new()).await.len(), 1);
 }

@@ -340,7 +340,8 @@ mod tests {
             let is_session = of_user.iter().any(|pattern| route.path.starts_with(pattern));
             assert!(is_session || !["import", "export", "rows"].iter().any(|word| route.path.contains(word)), "{}", route.path);
         }
-        let items = treehold_store::Namespace::new(["t", "u"].into_iter().chain(store::ITEMS_NAMESPACE).chain(["memories"])).expect("a namespace");
+        let items =
+            treehold_store::Namespace::new(["t", "u"].into_iter().chain(store::ITEMS_NAMESPACE).chain(["memories"])).expect("a namespace");
         assert!(treehold_store::Reserved::of(&items).is_some(), "no route shows the rows of items");
     }
 }

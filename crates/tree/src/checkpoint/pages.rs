@@ -442,7 +442,8 @@ impl PageSource for Pages {
 
     async fn bodies(&self, hashes: &[[u8; 32]]) -> Result<Vec<Bytes>> {
         let mut contents: Vec<Option<Bytes>> = hashes.iter().map(|hash| self.cache.body(self.origin, hash)).collect();
-        let uncached: Vec<[u8; 32]> = hashes.iter().zip(&contents).filter(|(_, content)| content.is_none()).map(|(hash, _)| *hash).collect();
+        let uncached: Vec<[u8; 32]> =
+            hashes.iter().zip(&contents).filter(|(_, content)| content.is_none()).map(|(hash, _)| *hash).collect();
         let mut read = self.read_bodies(&uncached).await?.into_iter();
         for content in contents.iter_mut().filter(|content| content.is_none()) {
             *content = read.next();
