@@ -5,7 +5,7 @@
 
 use super::{Batch, Namespace, NamespacesOptions, Store};
 use treehold_core::error::Result;
-use treehold_core::reserved::EVENTS;
+use treehold_core::reserved::{EVENTS, reserved_path};
 
 /// The components of the namespaces of indexes, after their partition.
 pub const INDEX_NAMESPACE: [&str; 2] = treehold_core::reserved::INDEXES;
@@ -23,7 +23,7 @@ pub fn event_log(rows: &Namespace) -> Namespace {
 
 /// Returns whether a namespace is that of an index.
 pub(super) fn is_index(namespace: &Namespace) -> bool {
-    namespace.name().take(INDEX_NAMESPACE.len()).eq(INDEX_NAMESPACE)
+    reserved_path(namespace).take(INDEX_NAMESPACE.len()).eq(INDEX_NAMESPACE)
 }
 
 /// Removes every index, each in its own commit. Lists all namespaces.

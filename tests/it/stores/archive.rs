@@ -416,7 +416,13 @@ async fn invalid_archive_is_refused_naming_its_entry() {
         (vec![head(), page(&line("k", r#""size":0,"more":1"#))], ErrorKind::Corrupt, "unknown field `more`"),
         (vec![head(), page(&line("", r#""size":0"#))], ErrorKind::Corrupt, "the key is empty"),
         (vec![head(), page(&line("\\u0000", r#""size":0"#))], ErrorKind::Corrupt, "holds NUL"),
-        (vec![head(), page(&sound.replace(r#""a""#, r#""a//b""#))], ErrorKind::Corrupt, "the namespace is invalid"),
+        (vec![head(), page(&sound.replace(r#""a""#, r#""a///b""#))], ErrorKind::Corrupt, "the namespace is invalid"),
+        // Formats before partitions had no such namespace.
+        (
+            vec![file("treehold.json", HEAD.replace(":3,", ":2,")), page(&sound.replace(r#""a""#, r#""a//b""#))],
+            ErrorKind::Corrupt,
+            "the namespace is invalid",
+        ),
         (vec![head(), page(&sound.replace(r#""a""#, r#""%61""#))], ErrorKind::Corrupt, "not in its canonical form"),
         (vec![head(), page(&sound.replace(":1,", ":0,"))], ErrorKind::Corrupt, "the version is not between"),
         (vec![head(), page(&sound.replace(":1,", ":18446744073709551615,"))], ErrorKind::Corrupt, "the version is not between"),
