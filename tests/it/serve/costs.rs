@@ -78,14 +78,14 @@ fn thread_is_read_once_by_each_server() {
     let store = Watched::default();
     let served = Served::on(Arc::new(store.quiet()), |options| options);
     for file in 0..3 {
-        served.put(&format!("/v1/threads/t/fs/{file}"), format!("{file} needle\n").as_bytes());
+        served.put(&format!("/v1/threads/t/fs/notes/{file}"), format!("{file} needle\n").as_bytes());
     }
     let other = Served::on(Arc::new(store.clone()), |options| options);
     let cost = |path: &str| cost(&other, &store, "GET", path, &[("treehold-thread", "t")], b"");
-    let grep = "/v1/grep?pattern=needle&path=/";
-    let [file_0, file_1] = ["/v1/threads/t/fs/0", "/v1/threads/t/fs/1"];
+    let grep = "/v1/grep?pattern=needle&path=/notes";
+    let [file_0, file_1] = ["/v1/threads/t/fs/notes/0", "/v1/threads/t/fs/notes/1"];
     assert_eq!([file_1, file_1, grep, grep].map(cost), [(3, 0), (1, 0), (2, 0), (1, 0)]);
-    served.put("/v1/threads/t/fs/1", b"new needle\n");
+    served.put("/v1/threads/t/fs/notes/1", b"new needle\n");
     assert_eq!([file_0, file_1, grep].map(cost), [(2, 0), (2, 0), (1, 0)], "the page and one content are new");
     assert!(other.send("GET", file_1, &[], b"").bytes() == b"new needle\n");
 }

@@ -189,7 +189,7 @@ async fn damage_is_found() {
     store.commit(batch).await.unwrap();
     assert!(store.check().await.unwrap().is_empty());
     let mut admin = prefix.connect().unwrap();
-    let row = |key: &str| format!("rows/\0{key}");
+    let row = |key: &str| format!("rows//\0{key}");
     let () = admin.hdel(prefix.key("rows"), format!("b{}", row("k"))).unwrap();
     let () = admin.hdel(prefix.key("rows"), format!("r{}", row("n"))).unwrap();
     let () = admin.zrem(prefix.key("expiries"), row("m")).unwrap();
@@ -366,7 +366,7 @@ async fn description_names_the_server() {
     let store = prefix.open().await;
     let description = store.describe().await.unwrap();
     assert!(description.engine.starts_with("Redis ") || description.engine.starts_with("Valkey "), "{description:?}");
-    assert_eq!(description.schema, Some(3));
+    assert_eq!(description.schema, Some(5));
     assert_eq!(store.to_string(), server().split('?').next().unwrap());
     let StoreCapabilities { shared, value_bytes_max, .. } = store.capabilities();
     assert!(shared && value_bytes_max.is_some_and(|max| max <= 128 << 20));

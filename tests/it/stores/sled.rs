@@ -98,7 +98,7 @@ fn another_programs_rows_and_a_newer_format_are_refused() {
     for (key, value, kind) in [
         (&b"theirs"[..], &b"x"[..], ErrorKind::Corrupt),
         (b"f", b"x", ErrorKind::Corrupt),
-        (b"f", b"treehold rows 3", ErrorKind::Unsupported),
+        (b"f", b"treehold rows 4", ErrorKind::Unsupported),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let theirs = ::sled::open(directory.path()).unwrap();

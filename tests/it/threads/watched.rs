@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
-    StoreExtensions,
+    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, RESERVED_ROOT, Scan, ScanEntry, ScanOptions, Store,
+    StoreCapabilities, StoreExtensions,
 };
 use treehold::{Error, ErrorKind, MemoryStore, Result};
 
@@ -46,6 +46,12 @@ impl Seen {
     pub(crate) fn rows_of(&self, kind: &str) -> usize {
         self.rows.iter().filter(|row| *row == kind).count()
     }
+}
+
+/// Returns the kind of a thread's rows, or else the third component.
+fn kind_of(namespace: &Namespace) -> String {
+    let at = if namespace.name().next().is_some_and(|first| first == RESERVED_ROOT) { 4 } else { 2 };
+    namespace.components().nth(at).unwrap_or_default().into_owned()
 }
 
 #[derive(Default)]
@@ -108,7 +114,7 @@ impl Watched {
     }
 
     fn count(&self, namespace: &Namespace, rows: usize) {
-        let kind = namespace.components().nth(2).unwrap_or_default().to_string();
+        let kind = kind_of(namespace);
         self.seen.lock().rows.extend(std::iter::repeat_n(kind, rows));
     }
 
@@ -195,7 +201,7 @@ impl Store for Watched {
         for write in &batch.writes {
             if let BatchWrite::Put { namespace, key, meta, value, .. } = write {
                 size += key.len() + meta.len() + value.len();
-                let is_body = namespace.components().nth(2).is_some_and(|kind| kind == "bodies");
+                let is_body = kind_of(namespace) == "bodies";
                 self.seen.lock().bodies += usize::from(is_body);
             }
         }
