@@ -7,7 +7,9 @@
 
 use super::error::failed;
 use super::pool::{Connection, column};
-use super::schema::{FORMER_SCHEMA, MOVING, SCHEMA, former_prefix, is_under_former_name, lock_tables, schema_version, unlock_tables};
+use super::schema::{
+    FORMER_SCHEMA, MOVING, SCHEMA, former_prefix, is_under_former_name, lock_tables, run_repeatable, schema_version, unlock_tables,
+};
 use super::sql::{Tables, quoted};
 use std::collections::{BTreeMap, BTreeSet};
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -89,7 +91,7 @@ async fn migrate_locked(
 
 /// Runs a statement; returns how many rows it changed.
 async fn run(connection: &mut Connection, sql: &str) -> Result<u64> {
-    connection.run(sql.to_owned()).await.map_err(failed)?;
+    run_repeatable(connection, sql).await.map_err(failed)?;
     Ok(connection.conn.affected_rows())
 }
 
