@@ -3,8 +3,8 @@
 #
 #   scripts/servers.sh [COMMAND ...]
 #
-# The default command runs every test, those that need a server, strace or ripgrep included; two tests need a private server of
-# their own and have scripts of their own (kill-postgres.sh, standby-postgres.sh).
+# The default command runs every test, those that need a server, strace or ripgrep included; some tests need private servers and have
+# scripts of their own (galera.sh, kill-postgres.sh, standby-postgres.sh).
 #
 # The script uses a server that answers at its usual local address. It starts one that is installed but does not answer from a
 # temporary directory on a free port, and stops it at the end. It also starts a Redis Cluster of three nodes. It names every
@@ -125,6 +125,6 @@ elif command -v redis-server > /dev/null; then
   within=(scripts/redis-cluster.sh)
 fi
 if [ $# = 0 ]; then
-  set -- cargo test --all-features -- --include-ignored --skip hot_standby_serves_reads --skip killed_postgres_server_keeps
+  set -- cargo test --all-features -- --include-ignored --skip galera --skip hot_standby_serves_reads --skip killed_postgres_server_keeps
 fi
 "${within[@]}" "$@"

@@ -77,3 +77,15 @@ treehold::store_conformance!(
     mysql,
     fresh_mysql
 );
+
+#[cfg(feature = "mysql")]
+async fn fresh_galera() -> Fresh<dyn Store> {
+    crate::servers::fresh(crate::servers::galera::fresh().await)
+}
+
+#[cfg(feature = "mysql")]
+treehold::store_conformance!(
+    #[ignore = "needs a MariaDB Galera cluster: run scripts/galera.sh"]
+    galera,
+    fresh_galera
+);

@@ -6,6 +6,8 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 #[cfg(feature = "mysql")]
+pub(crate) mod galera;
+#[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;

@@ -39,10 +39,12 @@ impl From<Fault> for Error {
 impl Fault {
     /// Returns whether the connection was lost, so that a retry on another one may succeed.
     pub(super) fn is_lost(&self) -> bool {
-        match self {
-            Self::Engine(error) => is_lost(error),
-            Self::Stored(_) | Self::Silent => false,
-        }
+        matches!(self, Self::Engine(error) if is_lost(error))
+    }
+
+    /// Returns whether a read may succeed when it is repeated on another connection.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self, Self::Engine(error) if is_lost(error) || is_busy(error) || is_apart(error))
     }
 }
 
@@ -83,14 +85,39 @@ pub(super) fn is_busy(error: &mysql_async::Error) -> bool {
     matches!(error, mysql_async::Error::Server(error) if matches!(error.code, LOCK_WAIT_TIMEOUT | DEADLOCK))
 }
 
+/// Makes the error of a transaction that a node of a Galera cluster rolled back without reporting it.
+pub(super) fn rolled_back() -> mysql_async::Error {
+    let message = "the transaction was rolled back for one of another node".to_owned();
+    mysql_async::Error::Server(mysql_async::ServerError { code: DEADLOCK, message, state: "40001".to_owned() })
+}
+
+/// Returns whether the server rolled the transaction back because of a concurrent one.
+pub(super) fn is_deadlock(error: &mysql_async::Error) -> bool {
+    matches!(error, mysql_async::Error::Server(error) if error.code == DEADLOCK)
+}
+
+/// Returns whether the server is a node of a Galera cluster that is not part of it at present. It refuses every statement that reads or
+/// writes tables, and every commit, before it does anything.
+pub(super) fn is_apart(error: &mysql_async::Error) -> bool {
+    matches!(error, mysql_async::Error::Server(error) if error.code == APART)
+}
+
+/// Returns whether a node of a Galera cluster sent a commit to the others and lost them before it learned the outcome.
+pub(super) fn is_undecided(error: &mysql_async::Error) -> bool {
+    matches!(error, mysql_async::Error::Server(error) if error.code == UNDECIDED)
+}
+
 /// Returns whether a table does not exist.
 pub(super) fn is_no_such_table(error: &mysql_async::Error) -> bool {
     matches!(error, mysql_async::Error::Server(error) if error.code == NO_SUCH_TABLE)
 }
 
+/// MariaDB: `WSREP has not yet prepared node for application use`.
+const APART: u16 = 1047;
 const SHUTDOWN: u16 = 1053;
 const NO_SUCH_TABLE: u16 = 1146;
 const ABORTED: u16 = 1152;
+const UNDECIDED: u16 = 1180;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const INTERRUPTED: u16 = 1317;
@@ -144,7 +171,14 @@ fn describe_code(code: u16) -> (ErrorKind, &'static str) {
         1153 | 1301 => (ErrorKind::TooLarge, TOO_LARGE),
         1036 | 1290 | 1792 | 1836 | 1874 => (ErrorKind::ReadOnly, "the server of the store is read-only; name the one that accepts writes"),
         1034 | 1194 | 1195 | 1712 => (ErrorKind::Corrupt, "a table of the store is damaged; restore it from a backup"),
-        1047 | 3032 | SHUTDOWN | ABORTED | 1158..=1161 | INTERRUPTED | CONNECTION_KILLED | 1969 | 3024 | IDLE | IDLE_TRANSACTION => {
+        APART => (
+            ErrorKind::Unavailable,
+            "the server of the store is not part of its cluster at present; wait until it has joined, or name another node, and try again",
+        ),
+        UNDECIDED => {
+            (ErrorKind::Unavailable, "the server of the store lost its cluster during a commit; read what was written, and try again")
+        }
+        3032 | SHUTDOWN | ABORTED | 1158..=1161 | INTERRUPTED | CONNECTION_KILLED | 1969 | 3024 | IDLE | IDLE_TRANSACTION => {
             (ErrorKind::Unavailable, "the server of the store ended the connection or the statement; try again")
         }
         1665 => {
@@ -181,6 +215,7 @@ mod tests {
             (1836, ErrorKind::ReadOnly),
             (1874, ErrorKind::ReadOnly),
             (1047, ErrorKind::Unavailable),
+            (1180, ErrorKind::Unavailable),
             (3032, ErrorKind::Unavailable),
             (1114, ErrorKind::Unavailable),
             (1071, ErrorKind::Unsupported),
@@ -191,6 +226,7 @@ mod tests {
             assert!(std::error::Error::source(&error).is_some() && !error.message().contains("secret"));
         }
         assert!(is_busy(&server(1213)) && !is_lost(&server(1213)));
+        assert!(is_busy(&rolled_back()) && is_apart(&server(1047)) && is_undecided(&server(1180)) && !is_lost(&server(1180)));
         assert!(is_lost(&server(1927)) && is_lost(&mysql_async::DriverError::ConnectionClosed.into()));
     }
 }

@@ -139,13 +139,13 @@ impl fmt::Debug for MysqlOptions {
     }
 }
 
-/// A store in MySQL 8.0, MariaDB 10.6 or newer. Clones share the store.
+/// A store in MySQL 8.0, MariaDB 10.6 or newer, alone or in a Galera cluster. Clones share the store.
 ///
-/// Round trips: one for a get, a read of several items, a list of namespaces, and a page without a delimiter. Two for a
-/// commit, however many callers share it, plus one per body of at least 128 KiB and one for the statements before it. A
-/// page with a delimiter takes one if at most 256 rows lie on it and in its groups, and one or two more otherwise.
-/// Connections are opened on demand and reused. A read whose connection was closed by the server is repeated on another
-/// one.
+/// Round trips: one for a get, a read of several items, a list of namespaces, and a page without a delimiter. Two
+/// for a commit, however many callers share it (four on a node of a Galera cluster), plus one per body of at least
+/// 128 KiB and one for the statements before it. A page with a delimiter takes one if at most 256 rows lie on it
+/// and in its groups, and one or two more otherwise. Connections are opened on demand and reused. A read whose
+/// connection was closed by the server is repeated on another one.
 ///
 /// # Examples
 /// ```no_run

@@ -8,7 +8,8 @@
 use super::error::failed;
 use super::pool::{Connection, column};
 use super::schema::{
-    FIRST, FIRST_MOVING, SCHEMA, SECOND, SECOND_MOVING, former_prefix, is_under_former_name, lock_tables, schema_version, unlock_tables,
+    FIRST, FIRST_MOVING, SCHEMA, SECOND, SECOND_MOVING, former_prefix, is_under_former_name, lock_tables, run_repeatable, schema_version,
+    unlock_tables,
 };
 use super::sql::{Tables, quoted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -203,7 +204,7 @@ async fn texts(connection: &mut Connection, rows: &str) -> Result<Vec<String>> {
 
 /// Runs a statement; returns how many rows it changed.
 async fn run(connection: &mut Connection, sql: &str) -> Result<u64> {
-    connection.run(sql.to_owned()).await.map_err(failed)?;
+    run_repeatable(connection, sql).await.map_err(failed)?;
     Ok(connection.conn.affected_rows())
 }
 

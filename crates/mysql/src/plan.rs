@@ -45,12 +45,22 @@ pub(super) struct Plan<'b> {
     /// The namespaces written to, and whether each may end up empty.
     written: BTreeMap<&'b str, bool>,
     removes: bool,
+    /// The number that stands in the counter until the end.
+    mark: Option<u64>,
 }
 
 impl<'b> Plan<'b> {
     /// Starts a transaction whose final counter is `after`.
     pub(super) fn new(tables: &Tables, after: After) -> Self {
-        Self { tables: tables.clone(), actions: Vec::new(), after, written: BTreeMap::new(), removes: false }
+        Self { tables: tables.clone(), actions: Vec::new(), after, written: BTreeMap::new(), removes: false, mark: None }
+    }
+
+    /// Expects a number in the counter that only this transaction can have put there. Then the update of the counter is the last
+    /// statement, and changes no row if the number is not there.
+    #[must_use]
+    pub(super) fn marked(mut self, mark: Option<u64>) -> Self {
+        self.mark = mark;
+        self
     }
 
     /// Adds an effect whose numbers start above `counter`.
@@ -79,12 +89,17 @@ impl<'b> Plan<'b> {
                 "@v".to_owned()
             }
         };
-        self.statement(format!("UPDATE {} SET version = {version} WHERE id = 1", self.tables.counter));
+        if self.mark.is_none() {
+            self.statement(set_counter(&self.tables, &version, None));
+        }
         let rows = self.written.keys().map(|namespace| format!("({}, {version})", quoted(namespace.as_bytes())).into_bytes()).collect();
         self.insert(&format!("INSERT INTO {} (namespace, version) VALUES ", self.tables.namespaces), rows, UPDATE_NAMESPACE);
         let emptied = self.written.iter().filter(|(_, is_emptied)| **is_emptied).map(|(namespace, _)| *namespace).collect();
         for sql in trims(&self.tables, &emptied, &version) {
             self.statement(sql);
+        }
+        if self.mark.is_some() {
+            self.statement(set_counter(&self.tables, &version, self.mark));
         }
         self.actions
     }
@@ -186,6 +201,12 @@ impl<'b> Plan<'b> {
     }
 }
 
+/// Returns the statement that sets the counter, if the mark is there.
+fn set_counter(tables: &Tables, version: &str, mark: Option<u64>) -> String {
+    let marked = mark.map_or_else(String::new, |mark| format!(" AND version = {mark}"));
+    format!("UPDATE {} SET version = {version} WHERE id = 1{marked}", tables.counter)
+}
+
 /// Returns the statements that remove empty namespaces from their table and record this under [`TRIMMED`], so that
 /// their watchers learn that they may have changed.
 fn trims(tables: &Tables, emptied: &BTreeSet<&str>, version: &str) -> Vec<String> {
@@ -264,13 +285,14 @@ impl PlannedKeys {
     }
 
     /// Returns the statements that delete the rows, and remove the namespaces that are empty afterwards from their
-    /// table.
-    pub(super) fn deletes(&self, tables: &Tables, version: u64) -> Vec<String> {
+    /// table. The last one sets the counter if there is a mark, as in [`Plan::marked`].
+    pub(super) fn deletes(&self, tables: &Tables, version: u64, mark: Option<u64>) -> Vec<String> {
         let conditions = in_keys("", self.keys.iter().map(|(namespace, key)| (namespace, key.as_str())));
         let of = |table: &str, keys: &String| format!("DELETE FROM {table} WHERE {keys}");
         let deletes = conditions.iter().flat_map(|keys| [of(&tables.bodies, keys), of(&tables.items, keys)]);
         let emptied = self.keys.iter().map(|(namespace, _)| namespace.encoded()).collect();
-        deletes.chain(trims(tables, &emptied, &version.to_string())).collect()
+        let counter = mark.map(|_| set_counter(tables, &version.to_string(), mark));
+        deletes.chain(trims(tables, &emptied, &version.to_string())).chain(counter).collect()
     }
 }
 
@@ -320,6 +342,11 @@ mod tests {
         assert!(counted.iter().any(|sql| sql.starts_with("DELETE FROM `namespaces`")), "the namespace may be empty now");
         let touched = statements(&touch, After::Counted(10));
         assert!(touched.contains(&"SET @v = 10".to_owned()) && !touched.iter().any(|sql| sql.contains("`namespaces`")), "{touched:#?}");
+        let mut marked = Plan::new(&Tables::new(""), After::Counted(10)).marked(Some(70));
+        marked.add(&Effect::of(&removal.writes, now), 10, now);
+        let marked = texts(marked);
+        assert_eq!(marked.last().expect("a statement"), "UPDATE `counter` SET version = @v WHERE id = 1 AND version = 70");
+        assert_eq!(marked.iter().filter(|sql| sql.contains("`counter`")).count(), 1);
         let together = statements(&removal.put(&a, "l", ""), After::Known(11));
         assert!(!together.iter().any(|sql| sql.contains('@') || sql.starts_with("DELETE FROM `namespaces`")), "{together:#?}");
     }

@@ -4,7 +4,7 @@
 //! instead, after an error or because the caller went away, is closed, and the server rolls back its open transaction.
 //! A connection that was opened in another runtime is not reused, because nobody may be driving it any more.
 
-use super::error::{Fault, failed, silent};
+use super::error::{Fault, is_deadlock, silent};
 use mysql_async::prelude::{AsQuery, Queryable};
 use mysql_async::{Conn, Opts, Row};
 use parking_lot::Mutex;
@@ -25,7 +25,19 @@ const SETUP: &str = "SET NAMES utf8mb4; SET SESSION character_set_client = binar
     SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION autocommit = 1, \
     SESSION innodb_lock_wait_timeout = 5, SESSION lock_wait_timeout = 10, \
     SESSION sql_safe_updates = 0, SESSION sql_select_limit = DEFAULT, SESSION max_sort_length = 4096; \
-    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SHOW VARIABLES LIKE 'wsrep\\_on'";
+
+/// The statements on a connection to a node of a Galera cluster, after [`SETUP`].
+///
+/// A node acknowledges a commit before the other nodes have applied it. With `wsrep_sync_wait`, each read and each beginning of a
+/// transaction waits until its node has applied all commits that were acknowledged before. A node outside the cluster serves no reads.
+const SETUP_NODE: &str = "SET SESSION wsrep_sync_wait = @@SESSION.wsrep_sync_wait | 1, SESSION wsrep_dirty_reads = OFF; ";
+
+/// Ends a transaction without effect. Before, the connection may have turned `autocommit` off.
+pub(super) const ROLLBACK: &str = "ROLLBACK; SET SESSION autocommit = 1";
+
+/// Returns the number of the cluster's membership, which grows when a node joins or leaves.
+const MEMBERSHIP: &str = "SHOW STATUS WHERE Variable_name IN ('wsrep_cluster_conf_id', 'wsrep_cluster_status')";
 
 /// Connections idle for this long are closed, unless the server closes them sooner.
 const IDLE_MAX: Duration = Duration::from_secs(300);
@@ -52,9 +64,48 @@ pub(super) struct Connection {
     pub(super) conn: Conn,
     /// Whether the statements that skip over groups are prepared.
     pub(super) has_steps: bool,
+    /// Whether this is not reused.
+    pub(super) is_spent: bool,
+    /// The membership of the Galera cluster when this was opened; `None` for a server of its own.
+    membership: Option<Membership>,
 }
 
+/// The status variables that [`MEMBERSHIP`] returns.
+type Membership = Vec<(String, String)>;
+
 impl Connection {
+    /// Sets the session up. One round trip, and one more on a node of a Galera cluster.
+    async fn set_up(conn: Conn) -> Result<Self, Fault> {
+        let mut connection = Self { conn, has_steps: false, is_spent: false, membership: None };
+        let variable = connection.run(SETUP).await?.pop().and_then(|mut rows| rows.pop());
+        let is_on = variable.map(|mut row| column::<String>(&mut row, 1)).transpose()?;
+        if is_on.is_some_and(|value| value.eq_ignore_ascii_case("on")) {
+            connection.membership = Some(connection.ask_membership(SETUP_NODE).await?);
+        }
+        Ok(connection)
+    }
+
+    /// Returns whether the server is a node of a Galera cluster.
+    pub(super) fn is_of_cluster(&self) -> bool {
+        self.membership.is_some()
+    }
+
+    /// Rolls back on a node of a Galera cluster. Returns whether the cluster has had the same members since the connection was opened.
+    pub(super) async fn roll_back_in_cluster(&mut self) -> Result<bool, Fault> {
+        let rolling_back = format!("{ROLLBACK}; ");
+        let membership = match self.ask_membership(&rolling_back).await {
+            // A deadlock that was not reported yet.
+            Err(Fault::Engine(error)) if is_deadlock(&error) => self.ask_membership(&rolling_back).await?,
+            asked => asked?,
+        };
+        Ok(self.membership.as_ref() == Some(&membership))
+    }
+
+    async fn ask_membership(&mut self, before: &str) -> Result<Membership, Fault> {
+        let rows = self.run(format!("{before}{MEMBERSHIP}")).await?.pop().unwrap_or_default();
+        rows.into_iter().map(|mut row| Ok((column(&mut row, 0)?, column(&mut row, 1)?))).collect()
+    }
+
     /// Runs statements in one round trip. Returns the rows of each, which are empty for a statement without a result.
     pub(super) async fn run(&mut self, sql: impl AsQuery) -> Result<Vec<Vec<Row>>, mysql_async::Error> {
         let mut result = self.conn.query_iter(sql).await?;
@@ -129,12 +180,11 @@ impl Pool {
 
     async fn connect(&self) -> Result<Connection> {
         let connecting = async {
-            let mut conn = Conn::new(self.opts.clone()).await?;
-            conn.query_drop(SETUP).await?;
-            Ok(Connection { conn, has_steps: false })
+            let conn = Conn::new(self.opts.clone()).await?;
+            Connection::set_up(conn).await
         };
         match tokio::time::timeout(self.connect_timeout, connecting).await {
-            Ok(connected) => connected.map_err(failed),
+            Ok(connected) => connected.map_err(Error::from),
             Err(source) => Err(silent().with_source(source)),
         }
     }
@@ -161,14 +211,14 @@ impl Loan {
 
     /// Returns the connection to the pool. Its work must be done and no transaction open.
     pub(super) fn give_back(mut self) {
-        if let Some(connection) = self.connection.take() {
+        if let Some(connection) = self.connection.take().filter(|connection| !connection.is_spent) {
             self.pool.idle.lock().push(Idle { connection, runtime: Handle::current().id(), since: Instant::now() });
         }
     }
 }
 
-/// Runs a read on a pooled connection, and retries once on a new one if the server had closed it: `reading!(pool,
-/// connection => expression)`.
+/// Runs a read on a pooled connection, and retries once on a new one if the server had closed it, or if its node has left its cluster:
+/// `reading!(pool, connection => expression)`.
 macro_rules! reading {
     ($pool:expr, $connection:ident => $read:expr) => {{
         let mut is_again = false;
@@ -182,7 +232,7 @@ macro_rules! reading {
                     loan.give_back();
                     break Ok(found);
                 }
-                Err(fault) if fault.is_lost() && !is_again => {
+                Err(fault) if fault.is_passing() && !is_again => {
                     is_again = true;
                     $pool.clear();
                 }

@@ -4,9 +4,10 @@
 //! only what is missing, and the schema version is written last. Of several processes, one migrates while it holds a
 //! server lock. Clusters without such locks may run it twice, which does no harm.
 
-use super::error::{Fault, damaged, failed, is_no_such_table};
+use super::error::{Fault, damaged, failed, is_deadlock, is_no_such_table};
 use super::pool::{Connection, column};
 use super::sql::Tables;
+use mysql_async::Row;
 use std::collections::HashMap;
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -102,7 +103,8 @@ pub(super) struct ServerFacts {
 /// Reads the server's settings. One round trip.
 pub(super) async fn server_facts(connection: &mut Connection) -> Result<ServerFacts, Fault> {
     let sql = "SELECT VERSION(); SHOW VARIABLES WHERE Variable_name IN ('max_allowed_packet', 'wait_timeout', \
-               'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'innodb_flush_method', 'log_bin', 'sync_binlog')";
+               'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'innodb_flush_method', 'log_bin', 'sync_binlog', 'wsrep_on', \
+               'wsrep_max_ws_size', 'wsrep_provider_options')";
     let mut sets = connection.run(sql.to_owned()).await?.into_iter();
     let mut version = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the server has no version"))?;
     let version: String = column(&mut version, 0)?;
@@ -155,14 +157,39 @@ fn facts_of(version: &str, variables: &HashMap<String, String>) -> Result<Server
     if variables.get("innodb_flush_method").is_some_and(|method| method.to_ascii_lowercase().contains("nosync")) {
         notices.push("innodb_flush_method does not wait for the disk: commits are lost on a power failure".to_owned());
     }
+    let is_of_cluster = is_on("wsrep_on");
+    if is_of_cluster {
+        notices.push(
+            "the server is a node of a Galera cluster: it may lose acknowledged commits when nodes are killed or cut off at the same time; \
+             innodb_flush_log_at_trx_commit has to be 1 on every node"
+                .to_owned(),
+        );
+        let options = variables.get("wsrep_provider_options").map_or("", String::as_str);
+        let is_chosen = |name: &str| options.split(';').any(|option| is_option(option, name));
+        if is_chosen("pc.ignore_sb") || is_chosen("pc.ignore_quorum") {
+            notices.push(
+                "pc.ignore_sb or pc.ignore_quorum is set: the parts of a divided cluster all accept commits, and those of one are lost; unset it"
+                    .to_owned(),
+            );
+        }
+    }
+    let engine = if is_of_cluster { format!("{engine} in a Galera cluster") } else { engine };
+    let write_set_bytes = number("wsrep_max_ws_size").filter(|_| is_of_cluster).unwrap_or(u64::MAX);
     let durability = if notices.is_empty() { Durability::Power } else { Durability::Process };
     Ok(ServerFacts {
         engine,
         durability,
         notices,
         packet_bytes,
-        value_bytes_max: (packet_bytes - PACKET_OVERHEAD_BYTES).min(VALUE_BYTES_MAX),
+        value_bytes_max: (packet_bytes.min(write_set_bytes).saturating_sub(PACKET_OVERHEAD_BYTES)).min(VALUE_BYTES_MAX),
         wait_timeout: Duration::from_secs(number("wait_timeout").unwrap_or(28_800)),
+    })
+}
+
+/// Returns whether an option of the form `name = value` has this name and is on.
+fn is_option(option: &str, name: &str) -> bool {
+    option.split_once('=').is_some_and(|(found, value)| {
+        found.trim() == name && ["yes", "true", "on", "1"].iter().any(|on| value.trim().eq_ignore_ascii_case(on))
     })
 }
 
@@ -211,13 +238,26 @@ async fn migrate_locked(connection: &mut Connection, tables: &Tables) -> Result<
         "CREATE TABLE IF NOT EXISTS {schema} (id TINYINT NOT NULL PRIMARY KEY, version INT UNSIGNED NOT NULL) \
          ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4"
     );
-    connection.run(sql).await.map_err(failed)?;
+    run_repeatable(connection, &sql).await.map_err(failed)?;
     for sql in creation(tables) {
-        connection.run(sql).await.map_err(failed)?;
+        run_repeatable(connection, &sql).await.map_err(failed)?;
     }
     let sql = format!("INSERT INTO {schema} VALUES (1, {SCHEMA}) ON DUPLICATE KEY UPDATE version = GREATEST(version, VALUES(version))");
-    connection.run(sql).await.map_err(failed)?;
+    run_repeatable(connection, &sql).await.map_err(failed)?;
     check_tables(connection, tables).await
+}
+
+/// Runs a statement that may run twice. Server locks are those of one node, so in a Galera cluster it may lose to a process that does the
+/// same on another node.
+pub(super) async fn run_repeatable(connection: &mut Connection, sql: &str) -> Result<Vec<Vec<Row>>, mysql_async::Error> {
+    let mut attempts_left = 100;
+    loop {
+        attempts_left -= 1;
+        match connection.run(sql.to_owned()).await {
+            Err(error) if is_deadlock(&error) && attempts_left > 0 => tokio::time::sleep(Duration::from_millis(5)).await,
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Fails for tables whose engine is not InnoDB. A server may substitute another engine silently.
@@ -291,6 +331,24 @@ mod tests {
         }
         let logged = facts("8.0.40", &[("log_bin", "ON"), ("sync_binlog", "1000")]).expect("a server");
         assert_eq!((logged.engine.as_str(), logged.durability), ("MySQL 8.0.40", Durability::Process));
+    }
+
+    #[test]
+    fn galera_node_is_reported_with_what_its_cluster_may_lose() {
+        let node = [
+            ("wsrep_on", "ON"),
+            ("wsrep_max_ws_size", "2147483647"),
+            ("wsrep_provider_options", "pc.checksum = false; pc.ignore_sb = false"),
+        ];
+        let facts_of_node = facts("10.11.19-MariaDB", &node).expect("a server");
+        assert_eq!(facts_of_node.engine, "MariaDB 10.11.19 in a Galera cluster");
+        assert_eq!((facts_of_node.durability, facts_of_node.notices.len()), (Durability::Process, 1));
+        assert_eq!(facts_of_node.value_bytes_max, (16 << 20) - PACKET_OVERHEAD_BYTES);
+        let node = [("wsrep_on", "ON"), ("wsrep_max_ws_size", "4194304"), ("wsrep_provider_options", "a = b; pc.ignore_sb = true")];
+        let facts_of_node = facts("10.11.19-MariaDB", &node).expect("a server");
+        assert_eq!((facts_of_node.notices.len(), facts_of_node.value_bytes_max), (2, (4 << 20) - PACKET_OVERHEAD_BYTES));
+        let alone = facts("10.11.19-MariaDB", &[("wsrep_on", "OFF"), ("wsrep_max_ws_size", "4194304")]).expect("a server");
+        assert_eq!((alone.durability, alone.value_bytes_max), (Durability::Power, (16 << 20) - PACKET_OVERHEAD_BYTES));
     }
 
     #[test]

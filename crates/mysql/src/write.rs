@@ -4,15 +4,26 @@
 //! need. The second writes the combined effect of the batches whose preconditions hold, raises the counter and commits.
 //! Writers in all processes hold the lock from their first read to their commit. So no commit becomes visible with a
 //! version at or below one that was already read from the counter, and writers never wait for each other's rows.
+//!
+//! The nodes of a Galera cluster do not share locks. There, every transaction writes the counter's row, and of those that began on the
+//! same number the cluster commits one. The others fail and start again. But a node that rolls a transaction back for another node may
+//! report it one statement too late (seen with MariaDB 10.11): it acknowledges what it did not do, a commit too, or goes on outside the
+//! transaction. Only the last statement of a round trip is reliable. So
+//!
+//! - a transaction begins by adding [`MARK`] to the counter, which no other transaction sees, and ends by replacing the sum. If it is not
+//!   there, the transaction was rolled back;
+//! - `autocommit` is off meanwhile, so what was written outside the transaction is rolled back too;
+//! - the commit is a round trip of its own, and so is the end of the session's setting.
 
-use super::error::{Fault, damaged, failed_together, is_busy, is_lost, silent};
+use super::error::{Fault, damaged, failed_together, is_apart, is_busy, is_lost, is_undecided, rolled_back, silent};
 use super::key::KeyRange;
 use super::overlay::{Met, Overlay};
 use super::plan::{Action, After, Plan, PlannedKeys};
-use super::pool::{Connection, Pool, column};
+use super::pool::{Connection, Loan, Pool, ROLLBACK, column};
 use super::sql::{Tables, in_keys, in_range, live};
 use async_trait::async_trait;
 use jiff::Timestamp;
+use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -31,6 +42,18 @@ use treehold_store::{
 
 /// How long a group is retried while other writers interfere.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The pause before a group is retried that lost to other writers.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// The pause before a group is retried on a node that is not part of its cluster.
+const APART_PAUSE: Duration = Duration::from_millis(100);
+
+/// What stands in the counter during a transaction on a node of a Galera cluster, added to its number. No store has made as many commits.
+const MARK: u64 = 1 << 62;
+
+/// What follows a commit on a node of a Galera cluster.
+const AFTER_COMMIT: &str = "SELECT @v; SET SESSION autocommit = 1";
 
 /// How many rows a sweep removes per transaction.
 const SWEEP_ROWS: usize = 1_000;
@@ -57,6 +80,8 @@ enum Outcome {
 /// Why a transaction was not committed, or may not have been.
 struct Failure {
     source: FailureSource,
+    /// Whether the commit was sent.
+    is_sent: bool,
     /// Whether the commit was sent and its outcome is unknown.
     is_open: bool,
 }
@@ -68,17 +93,21 @@ enum FailureSource {
 }
 
 impl Failure {
-    fn of(fault: Fault, is_open: bool) -> Self {
-        match fault {
-            Fault::Engine(error) => Self { is_open: is_open && is_lost(&error), source: FailureSource::Engine(Arc::new(error)) },
-            Fault::Stored(error) => Self { is_open, source: FailureSource::Stored(error) },
-            Fault::Silent => Self { is_open, source: FailureSource::Silent },
-        }
+    fn of(fault: Fault, is_sent: bool) -> Self {
+        let (source, is_open) = match fault {
+            Fault::Engine(error) => {
+                let is_open = is_sent && (is_lost(&error) || is_undecided(&error));
+                (FailureSource::Engine(Arc::new(error)), is_open)
+            }
+            Fault::Stored(error) => (FailureSource::Stored(error), is_sent),
+            Fault::Silent => (FailureSource::Silent, is_sent),
+        };
+        Self { source, is_sent, is_open }
     }
 
     /// Returns whether a single batch may have caused the failure, so that the others may succeed without it.
     fn may_be_of_one(&self) -> bool {
-        let is_refusal = matches!(&self.source, FailureSource::Engine(error) if !is_lost(error) && !is_busy(error));
+        let is_refusal = matches!(&self.source, FailureSource::Engine(error) if !is_lost(error) && !is_busy(error) && !is_apart(error));
         is_refusal && !self.is_open
     }
 
@@ -138,7 +167,7 @@ impl Writer {
             let mut loan = match self.pool.take().await {
                 Ok(loan) => loan,
                 Err(error) => {
-                    let failure = Failure { source: FailureSource::Stored(error), is_open: false };
+                    let failure = Failure { source: FailureSource::Stored(error), is_sent: false, is_open: false };
                     return Outcome::Failed { count: places.len(), failure };
                 }
             };
@@ -149,18 +178,41 @@ impl Writer {
                 }
                 Err(failed) => failed,
             };
-            // Closing the connection rolls the transaction back.
-            drop(loan);
             let (count, failure) = failed;
+            let failure = self.after_failure(loan, failure).await;
+            if failure.is_open {
+                return Outcome::Failed { count, failure };
+            }
             if failure.is(is_busy) && Instant::now() < until {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            } else if failure.is(is_lost) && !failure.is_open && !is_again {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            } else if failure.is(is_apart) && Instant::now() < until {
+                self.pool.clear();
+                tokio::time::sleep(APART_PAUSE).await;
+            } else if failure.is(is_lost) && !is_again {
                 is_again = true;
                 self.pool.clear();
             } else {
                 return Outcome::Failed { count, failure };
             }
         }
+    }
+
+    /// Ends the work on a connection after a failure, which rolls its transaction back.
+    ///
+    /// In a Galera cluster a lost race is the usual failure, so its connection is reused. A node that loses its cluster while a commit is
+    /// under way may report a lost race too, although the other nodes have made the commit. So the effect is known only if the cluster
+    /// has kept its members.
+    async fn after_failure(&self, mut loan: Loan, mut failure: Failure) -> Failure {
+        // Closing the connection rolls the transaction back.
+        if !failure.is(is_busy) || !loan.connection().is_of_cluster() {
+            return failure;
+        }
+        let asked = tokio::time::timeout(self.pool.timeout(), loan.connection().roll_back_in_cluster()).await;
+        match asked {
+            Ok(Ok(true)) => loan.give_back(),
+            _ => failure.is_open = failure.is_sent,
+        }
+        failure
     }
 
     /// Runs a transaction once. The error says how many of the batches it concerns.
@@ -176,21 +228,21 @@ impl Writer {
         let all = |fault: Fault| (places.len(), Failure::of(fault, false));
         let (counter, read) = timeout_at(until, self.lock(connection, &batches, now)).await.unwrap_or(Err(Fault::Silent)).map_err(all)?;
         let decided = decide_all(&batches, counter, &read, now);
-        let failed = |fault: Fault, is_open: bool| (decided.answers.len(), Failure::of(fault, is_open));
+        let failed = |fault: Fault, is_sent: bool| (decided.answers.len(), Failure::of(fault, is_sent));
         if decided.runs.is_empty() {
-            let undone = timeout_at(until, connection.run("ROLLBACK")).await.map_err(|_| Fault::Silent);
+            let undone = timeout_at(until, connection.run(ROLLBACK)).await.map_err(|_| Fault::Silent);
             undone.and_then(|undone| Ok(undone?)).map_err(|fault| failed(fault, false))?;
             return Ok(places.iter().copied().zip(decided.answers).collect());
         }
         let after = if decided.numbers > 0 { After::Known(decided.counter) } else { After::Counted(counter) };
-        let mut plan = Plan::new(&self.tables, after);
+        let mut plan = Plan::new(&self.tables, after).marked(mark(connection, counter));
         let keyed: Vec<Vec<Cow<'_, BatchWrite>>> = decided.runs.iter().map(Run::keyed).collect();
         for (run, writes) in decided.runs.iter().zip(&keyed) {
             plan.add(&Effect::of(writes.iter().map(Cow::as_ref), now), run.counter, now);
         }
-        let mut is_open = false;
-        let writing = timeout_at(until, self.write_plan(connection, plan.finish(), after, &mut is_open)).await;
-        let version = writing.unwrap_or(Err(Fault::Silent)).map_err(|fault| failed(fault, is_open))?;
+        let mut is_sent = false;
+        let writing = timeout_at(until, self.write_plan(connection, plan.finish(), after, &mut is_sent)).await;
+        let version = writing.unwrap_or(Err(Fault::Silent)).map_err(|fault| failed(fault, is_sent))?;
         decided.runs.iter().flat_map(|run| &run.batches).for_each(|batch| self.watches.notify_batch(batch, Version::new(version)));
         Ok(places.iter().copied().zip(decided.answers).collect())
     }
@@ -209,8 +261,8 @@ impl Writer {
         let is_of_key = |of: &Precondition| matches!(of.condition, Condition::Absent | Condition::Exists | Condition::Version(_));
         let keys = conditions().filter(|(_, of)| is_of_key(of)).map(|(_, of)| (&of.namespace, of.key.as_str()));
         let of_keys = in_keys("", keys);
-        let mut statements = vec![format!("SELECT version FROM {} WHERE id = 1 FOR UPDATE", self.tables.counter)];
-        statements.extend(of_keys.iter().map(|keys| format!("SELECT namespace, head, tail, version FROM {items} WHERE {keys} AND {live}")));
+        let of_key = |keys| format!("SELECT namespace, head, tail, version FROM {items} WHERE {keys} AND {live}");
+        let mut statements: Vec<String> = of_keys.iter().map(of_key).collect();
         let mut beneath = Vec::new();
         for (place, of) in conditions() {
             let since = match of.condition {
@@ -227,20 +279,8 @@ impl Writer {
             ));
             beneath.push(place);
         }
-        let mut sets = Vec::new();
-        let mut text = "START TRANSACTION".to_owned();
-        for statement in statements {
-            if text.len() + statement.len() > self.text_bytes_max {
-                sets.extend(connection.run(std::mem::take(&mut text)).await?);
-            }
-            text += if text.is_empty() { "" } else { "; " };
-            text += &statement;
-        }
-        sets.extend(connection.run(text).await?);
-        // Skip the result of the transaction's beginning.
-        let mut sets = sets.into_iter().skip(1);
-        let counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the version counter of the store is missing"))?;
-        let counter = column(&mut { counter }, 0)?;
+        let (counter, sets) = self.begin(connection, statements).await?;
+        let mut sets = sets.into_iter();
         let mut read = Read::default();
         for mut row in sets.by_ref().take(of_keys.len()).flatten() {
             let namespace = column::<String>(&mut row, 0)?;
@@ -255,14 +295,47 @@ impl Writer {
         Ok((counter, read))
     }
 
-    /// Writes and commits. One round trip, plus one per long body, and more if statements exceed one packet. Returns
-    /// the counter afterwards; sets `is_open` just before the commit is sent.
+    /// Opens a transaction, locks the counter, and runs reads. Returns the counter and the rows of each read.
+    async fn begin(&self, connection: &mut Connection, reads: Vec<String>) -> Result<(u64, VecDeque<Vec<Row>>), Fault> {
+        let is_of_cluster = connection.is_of_cluster();
+        let counter = &self.tables.counter;
+        let locking = format!("SELECT version FROM {counter} WHERE id = 1 FOR UPDATE");
+        let (mut text, last) = if is_of_cluster {
+            // The counter is read last: if the mark is there, all reads were made in the transaction.
+            let marking = format!("UPDATE {counter} SET version = version + {MARK} WHERE id = 1");
+            (format!("START TRANSACTION; SET SESSION autocommit = 0; {marking}"), Some(locking))
+        } else {
+            (format!("START TRANSACTION; {locking}"), None)
+        };
+        let mut sets = Vec::new();
+        for statement in reads.into_iter().chain(last) {
+            if text.len() + statement.len() > self.text_bytes_max {
+                sets.extend(connection.run(std::mem::take(&mut text)).await?);
+            }
+            text += if text.is_empty() { "" } else { "; " };
+            text += &statement;
+        }
+        sets.extend(connection.run(text).await?);
+        // Skip the results of statements that are no reads.
+        let mut sets: VecDeque<Vec<Row>> = sets.into_iter().skip(if is_of_cluster { 3 } else { 1 }).collect();
+        let rows = if is_of_cluster { sets.pop_back() } else { sets.pop_front() };
+        let mut counter = rows.and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the version counter of the store is missing"))?;
+        let counter: u64 = column(&mut counter, 0)?;
+        match counter.checked_sub(MARK) {
+            _ if !is_of_cluster => Ok((counter, sets)),
+            Some(counter) => Ok((counter, sets)),
+            None => Err(Fault::Engine(rolled_back())),
+        }
+    }
+
+    /// Writes and commits. One round trip, three on a node of a Galera cluster, plus one per long body, and more if
+    /// statements exceed one packet. Returns the counter afterwards; sets `is_sent` just before the commit is sent.
     async fn write_plan(
         &self,
         connection: &mut Connection,
         actions: Vec<Action<'_>>,
         after: After,
-        is_open: &mut bool,
+        is_sent: &mut bool,
     ) -> Result<u64, Fault> {
         let mut text = Vec::new();
         for action in actions {
@@ -283,9 +356,17 @@ impl Writer {
                 }
             }
         }
-        // The plan ends with the counter update, so the text is not empty.
+        // The plan ends with an update, so the text is not empty.
+        if connection.is_of_cluster() {
+            connection.run(text).await?;
+            let counted = commit_in_cluster(connection, is_sent).await?;
+            return Ok(match after {
+                After::Known(version) => version,
+                After::Counted(before) => counted.unwrap_or(before + 1),
+            });
+        }
         text.extend_from_slice(if matches!(after, After::Counted(_)) { b"; SELECT @v; COMMIT" } else { b"; COMMIT" });
-        *is_open = true;
+        *is_sent = true;
         let sets = connection.run(text).await?;
         match after {
             After::Known(version) => Ok(version),
@@ -333,36 +414,59 @@ impl Writer {
     }
 
     async fn sweep_some(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
-        let Tables { items, counter, .. } = &self.tables;
         let over = self.clock.now().as_microsecond();
-        let text = format!(
-            "START TRANSACTION; SELECT version FROM {counter} WHERE id = 1 FOR UPDATE; \
-             SELECT namespace, head, tail FROM {items} FORCE INDEX (by_expiry) WHERE expires_at <= {over} ORDER BY expires_at LIMIT {limit}"
+        let read = format!(
+            "SELECT namespace, head, tail FROM {} FORCE INDEX (by_expiry) WHERE expires_at <= {over} ORDER BY expires_at LIMIT {limit}",
+            self.tables.items
         );
+        let (version, mut sets) = self.begin(connection, vec![read]).await?;
         let mut keys = PlannedKeys::default();
-        let mut sets = connection.run(text).await?.into_iter().skip(1);
-        let mut counter = sets.next().and_then(|mut rows| rows.pop()).ok_or_else(|| {
-            damaged(
-                "the version counter of \
-            the store is missing",
-            )
-        })?;
-        let version = column(&mut counter, 0)?;
-        for mut row in sets.next().unwrap_or_default() {
+        for mut row in sets.pop_front().unwrap_or_default() {
             let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
             keys.push(namespace, super::key::join(column(&mut row, 1)?, &column::<Vec<u8>>(&mut row, 2)?)?);
         }
+        if keys.len() == 0 {
+            connection.run(ROLLBACK).await?;
+            return Ok(0);
+        }
         let mut text = String::new();
-        for statement in keys.deletes(&self.tables, version) {
+        for statement in keys.deletes(&self.tables, version, mark(connection, version)) {
             if !text.is_empty() && text.len() + statement.len() > self.text_bytes_max {
                 connection.run(std::mem::take(&mut text)).await?;
             }
+            text += if text.is_empty() { "" } else { "; " };
             text += &statement;
-            text += "; ";
         }
-        text += "COMMIT";
-        connection.run(text).await?;
+        if connection.is_of_cluster() {
+            connection.run(text).await?;
+            commit_in_cluster(connection, &mut false).await?;
+        } else {
+            connection.run(text + "; COMMIT").await?;
+        }
         Ok(keys.len())
+    }
+}
+
+/// Returns what [`Writer::begin`] left in the counter on a node of a Galera cluster.
+fn mark(connection: &Connection, counter: u64) -> Option<u64> {
+    connection.is_of_cluster().then_some(counter + MARK)
+}
+
+/// Commits a transaction on a node of a Galera cluster, if its last statement has found the mark. Sets `is_sent` just before the commit is
+/// sent. Returns the variable `@v`.
+async fn commit_in_cluster(connection: &mut Connection, is_sent: &mut bool) -> Result<Option<u64>, Fault> {
+    if connection.conn.affected_rows() != 1 {
+        return Err(Fault::Engine(rolled_back()));
+    }
+    *is_sent = true;
+    connection.run("COMMIT").await?;
+    // What fails now concerns the session, not the commit.
+    match connection.run(AFTER_COMMIT).await {
+        Ok(sets) => sets.into_iter().flatten().next().map(|mut row| column(&mut row, 0)).transpose().map(Option::flatten),
+        Err(_) => {
+            connection.is_spent = true;
+            Ok(None)
+        }
     }
 }
 

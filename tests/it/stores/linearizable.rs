@@ -288,6 +288,25 @@ async fn histories_of_processes_are_linearizable_on_mysql() {
     check_processes("histories_of_processes_are_linearizable_on_mysql", &database.url, open).await;
 }
 
+/// Three processes each use a node of their own. The fourth, which is killed, and this one use all of them in turn.
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a MariaDB Galera cluster: run scripts/galera.sh"]
+async fn histories_of_processes_are_linearizable_on_galera() {
+    use crate::servers::galera::{Database, Spread};
+    let open = async |urls: &str| {
+        let urls: Vec<String> = urls.split(',').map(str::to_owned).collect();
+        let process = std::env::var(PROCESS).map_or(urls.len(), |process| process.parse().unwrap());
+        let urls = urls.get(process..=process).unwrap_or(&urls);
+        Arc::new(Spread::new(crate::servers::galera::open(urls).await)) as Arc<dyn Store>
+    };
+    if is_part() {
+        return check_processes("histories_of_processes_are_linearizable_on_galera", "", open).await;
+    }
+    let database = Database::fresh().await;
+    check_processes("histories_of_processes_are_linearizable_on_galera", &database.urls().join(","), open).await;
+}
+
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]

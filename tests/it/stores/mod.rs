@@ -9,6 +9,8 @@ mod copy;
 pub(crate) mod crash;
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod feeds;
+#[cfg(feature = "mysql")]
+mod galera;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 mod holding;
 mod indexed;
