@@ -82,6 +82,8 @@ fn thread_is_read_once_by_each_server() {
     }
     let other = Served::on(Arc::new(store.clone()), |options| options);
     let cost = |path: &str| cost(&other, &store, "GET", path, &[("treehold-thread", "t")], b"");
+    // The first request of a server reads more than its thread.
+    assert_eq!(other.send("GET", "/v1/ls?path=/", &[("treehold-thread", "other")], b"").status, 200);
     let grep = "/v1/grep?pattern=needle&path=/notes";
     let [file_0, file_1] = ["/v1/threads/t/fs/notes/0", "/v1/threads/t/fs/notes/1"];
     assert_eq!([file_1, file_1, grep, grep].map(cost), [(3, 0), (1, 0), (2, 0), (1, 0)]);

@@ -83,8 +83,12 @@ async fn exit_changes_are_visible_to_others_after_close() {
 #[tokio::test]
 async fn idle_threads_are_saved_unloaded_and_opened_again() {
     let store = Watched::default();
-    let workspace =
-        Workspace::builder().checkpointer(checkpointer(&store)).durability(ThreadDurability::Exit).threads_bytes_max(200 << 10).build();
+    // Without a cache, reads show what was unloaded.
+    let workspace = Workspace::builder()
+        .checkpointer(checkpointer(&store).with_cache_bytes(0))
+        .durability(ThreadDurability::Exit)
+        .threads_bytes_max(200 << 10)
+        .build();
     let mut sessions = Vec::new();
     for number in 0..30 {
         let session = workspace.session(scope(&format!("t{number}"))).await.unwrap();
@@ -141,7 +145,8 @@ async fn content_loaded_by_listings_and_searches_counts_towards_the_memory_budge
     for (tool, arguments) in calls {
         // A page of 16 files takes some KiB; what a read loads fits into the larger budget.
         for (budget_bytes, is_put_down) in [(1 << 10, true), (8 << 20, false)] {
-            let workspace = Workspace::builder().checkpointer(checkpointer(&store)).threads_bytes_max(budget_bytes).build();
+            let uncached = checkpointer(&store).with_cache_bytes(0);
+            let workspace = Workspace::builder().checkpointer(uncached).threads_bytes_max(budget_bytes).build();
             let (reader, other) = (workspace.session(scope("t")).await.unwrap(), workspace.session(scope("u")).await.unwrap());
             let call = async || {
                 store.seen();

@@ -13,9 +13,6 @@ use std::hash::Hash;
 use std::sync::Arc;
 use treehold_core::error::Result;
 
-/// How many bytes of pages a cache holds at most.
-const PAGE_BYTES_MAX: usize = 8 << 20;
-
 /// How many bytes of contents a cache holds at most, unless told otherwise.
 pub(super) const BODY_BYTES_MAX: usize = 16 << 20;
 
@@ -89,9 +86,9 @@ impl Default for PageCache {
 }
 
 impl PageCache {
-    /// Makes a cache for so many bytes of contents.
+    /// Makes a cache for so many bytes of contents, and half as many of pages besides.
     pub(super) fn new(body_bytes_max: usize) -> Self {
-        Self { pages: Mutex::new(Generations::new(PAGE_BYTES_MAX)), bodies: Mutex::new(Generations::new(body_bytes_max)) }
+        Self { pages: Mutex::new(Generations::new(body_bytes_max / 2)), bodies: Mutex::new(Generations::new(body_bytes_max)) }
     }
 
     /// Returns a page if it is cached.

@@ -123,7 +123,7 @@ impl StoreCheckpointer {
     }
 
     /// Sets how many bytes of contents are kept in memory, so that a thread that was read or saved lately is read by one round trip. A
-    /// content of more than a sixteenth of that is not kept. Default 16 MiB; pages take up to 8 MiB besides.
+    /// content of more than a sixteenth of that is not kept. Pages take up to half as much besides. 0 keeps nothing. Default 16 MiB.
     #[must_use]
     pub fn with_cache_bytes(mut self, bytes: usize) -> Self {
         self.cache = Arc::new(PageCache::new(bytes));
