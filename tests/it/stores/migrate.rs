@@ -209,7 +209,6 @@ async fn interrupted(url: &str, tells: usize) -> bool {
 
 /// Migrates a store that `put` creates at a URL, once without interruption and once interrupted at each reported step.
 async fn migrates_from_every_step(layout: Layout, url: &str, put: impl AsyncFn()) {
-    eprintln!("{layout:?}");
     let Expected { rows: expected, moved } = expected(layout);
     put().await;
     let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
@@ -274,7 +273,6 @@ async fn sled_store_of_a_former_layout_keeps_every_row() {
 /// An embedded store is migrated on another thread, which a panic of the caller does not stop. So the store is checked once, without
 /// interruption; each engine's own tests cover interruptions.
 async fn migrates_from_every_step_blocking(layout: Layout, url: &str, put: impl Fn()) {
-    eprintln!("{layout:?}");
     let Expected { rows: expected, moved } = expected(layout);
     put();
     let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
