@@ -345,8 +345,8 @@ mod tests {
         let mut marked = Plan::new(&Tables::new(""), After::Counted(10)).marked(Some(70));
         marked.add(&Effect::of(&removal.writes, now), 10, now);
         let marked = texts(marked);
-        assert_eq!(marked.last().expect("a statement"), "UPDATE `counter` SET version = @v WHERE id = 1 AND version = 70");
-        assert_eq!(marked.iter().filter(|sql| sql.contains("`counter`")).count(), 1);
+        assert_eq!(marked.last().expect("a statement"), "UPDATE `version_counter` SET version = @v WHERE id = 1 AND version = 70");
+        assert_eq!(marked.iter().filter(|sql| sql.contains("`version_counter`")).count(), 1);
         let together = statements(&removal.put(&a, "l", ""), After::Known(11));
         assert!(!together.iter().any(|sql| sql.contains('@') || sql.starts_with("DELETE FROM `namespaces`")), "{together:#?}");
     }
