@@ -732,7 +732,8 @@ class TreeholdStore(BaseStore):
                 start, space = (*self.namespace, *space), None
             else:
                 page = yield Namespaces((*self.namespace, *search.prefix), start, limit=NAMESPACES_AHEAD)
-                spaces.extend(tuple(listed)[len(self.namespace) :] for listed in page.namespaces)
+                listed = (tuple(space) for space in page.namespaces if not is_reserved(space))
+                spaces.extend(of_store[len(self.namespace) :] for of_store in listed)
                 start = page.next
             for namespace in spaces:
                 while True:
