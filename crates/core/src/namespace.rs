@@ -15,11 +15,11 @@ pub const NAMESPACE_COMPONENTS_MAX: usize = 16;
 /// How many of a namespace's first components name its partition, unless it is built with another one.
 const PARTITION_COMPONENTS: usize = 2;
 
-/// The unit of order, of atomic change and of placement in a store. Every namespace lies in exactly one.
+/// What of a store belongs together. Every namespace lies in exactly one partition.
 ///
-/// A partition is named by a tenant and a user, so that everything of a user changes together and a user's data can be placed, saved and
-/// removed as one. A partition with one component belongs to a tenant, or to everybody. Nothing is ordered or changed at once across
-/// partitions.
+/// A partition is named by a tenant and a user, so that all rows of a user form one range of keys. A partition with one component belongs to
+/// a tenant, or to everybody. Stores list namespaces by partition and name. Stores of this version still order commits across partitions and
+/// accept batches over several; rely on neither in new code.
 ///
 /// ```
 /// use treehold_core::{Namespace, Partition};
@@ -98,19 +98,20 @@ impl Serialize for Partition {
 /// An ordered list of components that groups rows: a [`Partition`] and a name in it. Namespaces match exactly, never by text prefix.
 ///
 /// In display form the components are joined by `/`; `%`, `/` and control characters within a component are escaped as
-/// `%XX`. The first two components are the partition, or the only one. A namespace in a partition of one component shows `//` after it.
+/// `%XX`. The partition is the first two components, or the only component there is. In a longer namespace, `//` after the first component
+/// says that it alone is the partition.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Namespace {
     /// The partition's text, and then the escaped components of the name, each followed by `/`. So a namespace of the same partition is
     /// below another exactly if its text starts with the other's, and text order keeps partitions and a namespace's descendants together.
     encoded: String,
-    /// The length of the partition's text, which follows from the text.
+    /// The length of the partition's text. It follows from `encoded`.
     partition_bytes: u16,
 }
 
 impl Namespace {
-    /// Makes a namespace from its components. The first two name its partition, or the only one;
-    /// [`Partition::namespace`] makes one in another partition.
+    /// Makes a namespace from its components, of which the first two name its partition. [`Partition::namespace`] makes one in a partition
+    /// of one component.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no components, an empty one, more than
