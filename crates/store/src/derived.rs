@@ -10,14 +10,17 @@ use treehold_core::reserved::{EVENTS, reserved_path};
 /// The components of the namespaces of indexes, after their partition.
 pub const INDEX_NAMESPACE: [&str; 2] = treehold_core::reserved::INDEXES;
 
-/// Returns the log of the changes to the rows of a namespace. It is in the same partition, so that both change together.
+/// Returns the log of the changes to the rows of a namespace. It is in the same partition, so that both change together, unless the
+/// partition's name leaves no room for it.
 pub fn event_log(rows: &Namespace) -> Namespace {
-    let place = |name: Vec<String>| rows.partition().namespace(EVENTS.into_iter().map(str::to_owned).chain(name));
+    let beside = |name: Vec<String>| rows.partition().namespace(EVENTS.into_iter().map(str::to_owned).chain(name));
     let name = std::iter::once("rows".to_owned()).chain(rows.name().map(Into::into));
-    place(name.collect()).unwrap_or_else(|_| {
+    beside(name.collect()).unwrap_or_else(|_| {
         // A namespace that is too long for that is named by its hash.
         let hash = blake3::hash(rows.encoded().as_bytes()).to_hex().to_string();
-        place(vec!["hash".to_owned(), hash]).expect("a partition has room for four short components")
+        beside(vec!["hash".to_owned(), hash.clone()])
+            .or_else(|_| Namespace::new(EVENTS.into_iter().chain(["hash", &hash])))
+            .expect("four short components are a namespace")
     })
 }
 
@@ -38,5 +41,31 @@ pub(super) async fn remove_indexes(store: &dyn Store) -> Result<()> {
             Some(last) if page.more => options = options.with_start_after(last.clone()),
             _ => return Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_namespace_has_a_log_of_its_own() {
+        let mut logs = BTreeSet::new();
+        let mut count = 0;
+        for length in [1, 100, 255, 400, 900, 960, 1_000, 1_010, 1_020, 1_022] {
+            let long = "x".repeat(length);
+            for text in
+                [long.clone(), format!("{long}/u"), format!("t//{long}"), format!("t/u/{long}"), format!("{}/{long}", ["d"; 15].join("/"))]
+            {
+                let Ok(rows) = Namespace::parse(&text) else { continue };
+                let log = event_log(&rows);
+                assert!(treehold_core::reserved::is_reserved(&log), "{log}");
+                assert!(log.shares_partition(&rows) || rows.partition().encoded().len() > 900, "{log}");
+                assert!(logs.insert(log), "{text}");
+                count += 1;
+            }
+        }
+        assert!(count > 30, "{count}");
     }
 }

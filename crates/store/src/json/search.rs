@@ -12,7 +12,7 @@ use treehold_core::work;
 /// How many rows are read per page of the store.
 const PAGE_ROWS: usize = 500;
 
-/// How many namespaces are listed to find the next one to search.
+/// How many namespaces are listed at once to pass those of this crate.
 const SPACES: usize = 16;
 
 /// Once its items have this many bytes, a page ends.
@@ -213,9 +213,10 @@ impl JsonStore {
 
     /// Returns the first listed namespace after another one. Below a namespace of an application, rows of this crate are left out.
     async fn next_space(&self, of: &Namespace, listing: &NamespacesOptions, mut after: Option<Namespace>) -> Result<Option<Namespace>> {
+        let mut limit = 1;
         loop {
-            let mut options = listing.clone().with_limit(SPACES);
-            options.start_after = after;
+            let mut options = listing.clone().with_limit(limit);
+            (options.start_after, limit) = (after, SPACES);
             let page = self.store().namespaces(options).await?;
             after = page.namespaces.last().cloned();
             let mut shown = page.namespaces.into_iter().filter(|space| is_reserved(of) || !is_reserved(space));
