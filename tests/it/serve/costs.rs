@@ -92,6 +92,33 @@ fn thread_is_read_once_by_each_server() {
     assert!(other.send("GET", file_1, &[], b"").bytes() == b"new needle\n");
 }
 
+/// Each request goes to a server of its own, which has not seen the thread.
+#[test]
+fn first_request_of_a_server_takes_the_documented_round_trips() {
+    let store = Watched::default();
+    let served = Served::on(Arc::new(store.quiet()), |options| options);
+    for file in 0..3 {
+        served.put(&format!("/v1/threads/t/fs/notes/{file}"), format!("{file} needle\n").as_bytes());
+    }
+    let edit = json!({"edits": [{"old": "needle", "new": "nail"}]}).to_string();
+    let thread = ("treehold-thread", "t");
+    let file = "/v1/threads/t/fs/notes/1";
+    let requests: [(Request<'_>, (usize, usize)); 6] = [
+        (("GET", file, &[], b""), (3, 0)),
+        (("HEAD", file, &[], b""), (2, 0)),
+        (("GET", "/v1/ls?path=/notes", &[thread], b""), (2, 0)),
+        (("GET", "/v1/grep?pattern=needle&path=/notes", &[thread], b""), (3, 0)),
+        (("PUT", "/v1/threads/t/fs/notes/2", &[], b"new"), (2, 1)),
+        (("PATCH", file, &[JSON], edit.as_bytes()), (3, 1)),
+    ];
+    for ((method, path, headers, body), expected) in requests {
+        let other = Served::on(Arc::new(store.clone()), |options| options);
+        // The first request of a server reads more than its thread.
+        assert_eq!(other.send("GET", "/v1/ls?path=/", &[("treehold-thread", "other")], b"").status, 200);
+        assert_eq!(cost(&other, &store, method, path, headers, body), expected, "{method} {path}");
+    }
+}
+
 /// A method, a path, headers and a body.
 type Request<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)], &'r [u8]);
 

@@ -4,7 +4,7 @@ use super::watched::Watched;
 use super::{checkpointer, is_saved, scope, workspace, write};
 use treehold::checkpoint::{At, Checkpointer, PutOptions};
 use treehold::ops::{GlobOptions, GrepOptions, LsOptions};
-use treehold::{Backend, BackendExt, StateBackend, ThreadDurability, VfsPath, VfsPathBuf};
+use treehold::{Backend, BackendExt, ErrorKind, StateBackend, ThreadDurability, VfsPath, VfsPathBuf};
 
 /// Saves a thread of `count` files, each named by its number and with different content.
 async fn saved(store: &Watched, count: usize, name: impl Fn(usize) -> String) {
@@ -39,6 +39,27 @@ async fn opening_a_thread_of_thousands_of_files_reads_only_one() {
     assert_eq!(store.seen().reads, 0, "a second read takes no round trip");
     assert!(!session.backend().exists("/src/d07/none").await.unwrap());
     assert!(store.seen().rows.len() <= 4);
+}
+
+/// A content that a sweep has removed is not read from memory, and a dry run removes nothing from it.
+#[tokio::test]
+async fn swept_content_is_forgotten() {
+    let store = Watched::default();
+    let checkpointer = checkpointer(&store);
+    let tree = StateBackend::new();
+    tree.write("/a", "text").await.unwrap();
+    checkpointer.put(&scope("t"), &tree.snapshot(), &PutOptions::new()).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(StateBackend::from_snapshot(&checkpointer.open(&scope("t"), At::Latest).await.unwrap().unwrap().state));
+    }
+    checkpointer.delete(&scope("t")).await.unwrap();
+    assert_eq!(checkpointer.sweep(&scope("t"), true).await.unwrap().bodies, 1);
+    store.seen();
+    assert_eq!(held[0].read_text("/a").await.unwrap(), "text");
+    assert_eq!(store.seen().rows_of("bodies"), 0);
+    assert_eq!(checkpointer.sweep(&scope("t"), false).await.unwrap().bodies, 1);
+    assert_eq!(held[1].read_text("/a").await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[tokio::test]

@@ -19,7 +19,6 @@ use super::fault::no_thread;
 use super::name::may_mean;
 use super::record::Record;
 use super::store::{NAMED, PRUNED_KEY, Selected, StoreCheckpointer, items, named_key, namespace_of, removal, thread_of};
-use super::sweep::{self, SweepOptions};
 use super::{At, Checkpoint, CheckpointId, PruneOptions, Pruned, SEPARATOR, Swept};
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
@@ -250,9 +249,7 @@ impl StoreCheckpointer {
         if !is_due && gone.is_empty() {
             return Ok(None);
         }
-        let swept = sweep::sweep(&*self.store, &place, &SweepOptions { dry_run, rows: self.batch_rows, gone }).await;
-        self.cache.forget_bodies();
-        let swept = swept?;
+        let swept = self.sweep_place(&place, dry_run, gone).await?;
         if let Some(pruned) = pruned.filter(|_| !dry_run) {
             self.store.commit(Batch::new().put(&place.pruned, SWEPT_KEY, pruned.version.number().to_string())).await?;
         }

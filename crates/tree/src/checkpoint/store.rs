@@ -68,7 +68,7 @@ pub struct StoreCheckpointer {
     instance: u64,
     /// The number after that of the last pack, so that pack numbers differ even if the clock stands still.
     next_pack: Arc<AtomicU64>,
-    pub(super) cache: Arc<PageCache>,
+    cache: Arc<PageCache>,
     /// The most rows that are removed at once.
     pub(super) batch_rows: usize,
 }
@@ -306,6 +306,16 @@ impl StoreCheckpointer {
         let taken = Outbox::of(&options.extensions).take(&self.store);
         let batch = with_outbox(batch, &taken, id)?;
         self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record, taken).await
+    }
+
+    /// Sweeps the pages and contents of a user. Contents that are gone must not be read from the cache either.
+    pub(super) async fn sweep_place(&self, place: &UserNamespaces, dry_run: bool, gone: &HashSet<String>) -> Result<Swept> {
+        let options = SweepOptions { dry_run, rows: self.batch_rows, gone };
+        let swept = sweep::sweep(&*self.store, place, &options).await;
+        if !dry_run {
+            self.cache.forget_bodies();
+        }
+        swept
     }
 
     /// Selects the checkpoints of a thread that `removes` accepts, given each and the number of newer ones. The head is never selected.
@@ -589,10 +599,7 @@ impl Checkpointer for StoreCheckpointer {
     }
 
     async fn sweep(&self, scope: &Scope, dry_run: bool) -> Result<Swept> {
-        let options = SweepOptions { dry_run, rows: self.batch_rows, gone: &HashSet::new() };
-        let swept = sweep::sweep(&*self.store, &self.place(scope)?, &options).await;
-        self.cache.forget_bodies();
-        swept
+        self.sweep_place(&self.place(scope)?, dry_run, &HashSet::new()).await
     }
 
     async fn threads(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage> {
