@@ -13,8 +13,8 @@ set -euo pipefail
 
 provider=$(ls /usr/lib/galera/libgalera_smm.so /usr/lib*/galera-4/libgalera_smm.so 2> /dev/null | head -1 || true)
 server=$(command -v mariadbd || true)
-if [ -z "$provider" ] || [ -z "$server" ]; then
-  echo "galera: MariaDB or its library galera-4 is not installed" >&2
+if [ -z "$provider" ] || [ -z "$server" ] || ! command -v rsync > /dev/null; then
+  echo "galera: install MariaDB, its library galera-4, and rsync" >&2
   exit 1
 fi
 
