@@ -77,7 +77,9 @@ fn candidates_follow_the_words_on_the_line() {
         (&["diff", "/memories/notes.md@be"], &["/memories/notes.md@before"]),
         (&["ls", "--at", "be"], &["before"]),
         (&["cat", "/memories/notes.md@be"], &["/memories/notes.md@before"]),
-        (&["cat", "/memories/notes.md@v"], &["/memories/notes.md@v2", "/memories/notes.md@v1"]),
+        // An id has no digits; `@v` alone may begin the id of a checkpoint as well.
+        (&["cat", "/memories/notes.md@v1"], &["/memories/notes.md@v1"]),
+        (&["cat", "/memories/notes.md@v2"], &["/memories/notes.md@v2"]),
         (&["cat", "/memories/notes.md", "--at", "~"], &["~1"]),
         (&["st"], &["status", "stat", "state", "store"]),
         (&["store", "stats", "--store", ""], &["default"]),
@@ -87,6 +89,8 @@ fn candidates_follow_the_words_on_the_line() {
     for (words, expected) in table {
         assert_eq!(offered(&home, words), *expected, "{words:?}");
     }
+    let versions = offered(&home, &["cat", "/memories/notes.md@v"]);
+    assert_eq!(versions[..2], ["/memories/notes.md@v2", "/memories/notes.md@v1"], "{versions:?}");
     let environment = [("TREEHOLD_THREAD", "monday"), ("TREEHOLD_USER", "default")];
     assert_eq!(offered_with(&home, &environment, &["cat", "/t"]), ["/tea.md"]);
     assert_eq!(offered_with(&home, &[("TREEHOLD_CONFIG", config)], &["store", "stats", "--store", "t"]), ["two"]);
