@@ -1,8 +1,9 @@
 //! Store mutations: preconditions and writes that apply atomically.
 
-use super::{Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, StoreCapabilities};
+use super::{Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, Partition, StoreCapabilities};
 use bytes::Bytes;
 use jiff::Timestamp;
+use std::collections::HashMap;
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
@@ -130,7 +131,21 @@ pub enum BatchWrite {
     },
 }
 
-/// Preconditions and writes that apply atomically.
+impl BatchWrite {
+    /// Returns the namespace of the rows that the write changes.
+    pub fn namespace(&self) -> &Namespace {
+        match self {
+            Self::Put { namespace, .. }
+            | Self::Append { namespace, .. }
+            | Self::Restore { namespace, .. }
+            | Self::Touch { namespace, .. }
+            | Self::Delete { namespace, .. }
+            | Self::DeletePrefix { namespace, .. } => namespace,
+        }
+    }
+}
+
+/// Preconditions and writes that apply atomically. All of them are about rows of one [`Partition`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     /// What must hold for the writes to apply.
@@ -238,14 +253,7 @@ impl Batch {
 
     /// Returns the namespace of each write that counts as a change; touches do not.
     pub fn written(&self) -> impl Iterator<Item = &Namespace> {
-        self.writes.iter().filter_map(|write| match write {
-            BatchWrite::Put { namespace, .. }
-            | BatchWrite::Append { namespace, .. }
-            | BatchWrite::Restore { namespace, .. }
-            | BatchWrite::Delete { namespace, .. }
-            | BatchWrite::DeletePrefix { namespace, .. } => Some(namespace),
-            BatchWrite::Touch { .. } => None,
-        })
+        self.writes.iter().filter(|write| !matches!(write, BatchWrite::Touch { .. })).map(BatchWrite::namespace)
     }
 
     /// Returns the total size of the keys, metadata and bodies in bytes.
@@ -260,15 +268,44 @@ impl Batch {
         self.writes.iter().map(bytes).sum()
     }
 
-    /// Checks a batch against what the store declares: keys, metadata and bodies against its limits, kinds of writes and
-    /// conditions against its capabilities. Every engine calls this before it sends anything. It is the one place that
+    /// Returns the namespaces of the preconditions and then of the writes, in order.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        let checked = self.preconditions.iter().map(|precondition| &precondition.namespace);
+        checked.chain(self.writes.iter().map(BatchWrite::namespace))
+    }
+
+    /// Splits the writes by the partitions that they change, in the order of their first writes. For batches whose parts need not commit
+    /// together.
+    pub fn by_partition(writes: impl IntoIterator<Item = BatchWrite>) -> Vec<(Partition, Self)> {
+        let mut parts: Vec<(Partition, Self)> = Vec::new();
+        let mut places: HashMap<Partition, usize> = HashMap::new();
+        for write in writes {
+            let partition = write.namespace().partition();
+            let place = *places.entry(partition.clone()).or_insert(parts.len());
+            if place == parts.len() {
+                parts.push((partition, Self::new()));
+            }
+            parts[place].1.writes.push(write);
+        }
+        parts
+    }
+
+    /// Checks a batch against what stores accept: one partition, keys, metadata and bodies within the limits, and the kinds of writes and
+    /// conditions that this store declares. Every engine calls this before it sends anything. It is the one place that
     /// refuses what an engine does not know.
     ///
     /// # Errors
+    /// [`Unsupported`](ErrorKind::Unsupported) for a batch that checks or changes rows of two partitions, in every store.
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a key that is empty, too long or contains NUL, for a
     /// restored version of 0 or of at least 2^52, and for a prefix delete in a namespace that the batch appends to.
     /// [`TooLarge`](ErrorKind::TooLarge) for metadata or a body over the limit.
     pub fn validate(&self, capabilities: &StoreCapabilities) -> Result<()> {
+        let mut namespaces = self.namespaces();
+        if let Some(first) = namespaces.next()
+            && let Some(other) = namespaces.find(|namespace| !namespace.shares_partition(first))
+        {
+            return Err(over_two_partitions(first, other));
+        }
         for write in &self.writes {
             let (key, meta, value) = match write {
                 BatchWrite::Put { key, meta, value, .. } => (key.as_str(), meta, value),
@@ -316,6 +353,13 @@ impl Batch {
         }
         Ok(())
     }
+}
+
+fn over_two_partitions(one: &Namespace, other: &Namespace) -> Error {
+    Error::unsupported(format!(
+        "the batch is over two partitions, that of `{one}` and that of `{other}`; commit one batch for each, or keep what changes together in \
+        one partition"
+    ))
 }
 
 /// Ends an engine's `match` over [`BatchWrite`] or [`Condition`], which other crates cannot match exhaustively.

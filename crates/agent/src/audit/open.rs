@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use treehold_core::error::Result;
 use treehold_core::scope::Scope;
-use treehold_store::{BatchWrite, OutboxEntry, OutboxRows, Store};
-use treehold_tree::checkpoint::CheckpointId;
+use treehold_store::{BatchWrite, OutboxEntry, OutboxRows, Partition, Store};
+use treehold_tree::checkpoint::{CheckpointId, partition_of};
 
 /// A call in progress, and its row.
 #[derive(Debug)]
@@ -58,6 +58,10 @@ impl CallEntry {
 impl OutboxEntry for CallEntry {
     fn store(&self) -> &Arc<dyn Store> {
         &self.call.log.store
+    }
+
+    fn is_in(&self, partition: &Partition) -> bool {
+        partition_of(&self.call.scope).is_ok_and(|own| own == *partition)
     }
 
     fn write(&self, rows: &mut OutboxRows) -> Result<()> {

@@ -14,7 +14,7 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Change, Changed, Version};
 use treehold_core::path::VfsPathBuf;
 use treehold_core::scope::Scope;
-use treehold_store::{Batch, BatchWrite, FileVersion, Namespace, OutboxEntry, OutboxRows, Store};
+use treehold_store::{Batch, BatchWrite, FileVersion, Namespace, OutboxEntry, OutboxRows, Partition, Store};
 
 /// An event as it is stored, with the paths of its own tree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -133,6 +133,10 @@ impl Events {
 impl OutboxEntry for Events {
     fn store(&self) -> &Arc<dyn Store> {
         &self.feed.store
+    }
+
+    fn is_in(&self, partition: &Partition) -> bool {
+        self.log.partition() == *partition
     }
 
     fn write(&self, rows: &mut OutboxRows) -> Result<()> {

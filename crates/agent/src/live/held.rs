@@ -3,11 +3,14 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use treehold_core::ops::{Changed, Version};
-use treehold_store::{HeldEntry, Outbox, Store};
+use treehold_store::{HeldEntry, Outbox, Partition, Store};
 
 /// The most rows of optional entries that wait. Beyond it their events fold into one, that the state was replaced, and audit rows are
 /// written when their calls end. Required entries always wait.
 const HELD_MAX: usize = 10_000;
+
+/// Where a thread is saved.
+pub(super) type Place<'p> = (&'p Arc<dyn Store>, &'p Partition);
 
 /// The entries in the order of their changes.
 #[derive(Debug, Default)]
@@ -41,13 +44,13 @@ pub(super) struct Waiting {
 }
 
 impl HeldOutbox {
-    /// Queues the entries of a batch until the version that contains its changes is saved in `store`.
-    pub(super) fn hold(&self, outbox: &Outbox, store: Option<&Arc<dyn Store>>, version: Version, changed: &[Changed]) {
+    /// Queues the entries of a batch until the version that contains its changes is saved in `place`.
+    pub(super) fn hold(&self, outbox: &Outbox, place: Option<Place<'_>>, version: Version, changed: &[Changed]) {
         if outbox.is_empty() {
             return;
         }
         let mut queue = self.0.lock();
-        for entry in outbox.hold(store, changed) {
+        for entry in outbox.hold(place, changed) {
             queue.push(version, entry);
         }
         if queue.weight > HELD_MAX {
@@ -66,8 +69,8 @@ impl HeldOutbox {
         }
     }
 
-    /// Dequeues the entries below a number after a checkpoint was saved in `store`. Those that the store did not take follow on their own.
-    pub(super) async fn saved(&self, end: u64, store: Option<&Arc<dyn Store>>) {
+    /// Dequeues the entries below a number after a checkpoint was saved in `place`. Those that the save did not take follow on their own.
+    pub(super) async fn saved(&self, end: u64, place: Option<Place<'_>>) {
         let gone = {
             let mut queue = self.0.lock();
             let split = queue.entries.partition_point(|queued| queued.number < end);
@@ -77,7 +80,7 @@ impl HeldOutbox {
             gone
         };
         for Queued { entry, .. } in gone {
-            match store.is_some_and(|store| entry.is_of(store)) {
+            match place.is_some_and(|(store, partition)| entry.is_of(store, partition)) {
                 true => entry.committed(),
                 false => entry.follow().await,
             }

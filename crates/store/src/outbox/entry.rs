@@ -1,7 +1,7 @@
 //! One entry of an outbox, and what became of it.
 
 use super::OutboxRows;
-use crate::{BatchWrite, Store};
+use crate::{BatchWrite, Partition, Store};
 use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +14,9 @@ use treehold_core::ops::Changed;
 pub trait OutboxEntry: Send + Sync + fmt::Debug {
     /// Returns the store of the rows. Only a tier that commits to this store, by the same handle, takes them.
     fn store(&self) -> &Arc<dyn Store>;
+
+    /// Returns whether the rows lie in a partition. Only a commit to this partition takes them.
+    fn is_in(&self, partition: &Partition) -> bool;
 
     /// Adds the rows to a commit. Called once for each attempt.
     ///
@@ -54,12 +57,17 @@ pub trait OutboxEntry: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(super) struct RowsEntry {
     pub(super) store: Arc<dyn Store>,
+    pub(super) partition: Partition,
     pub(super) writes: Vec<BatchWrite>,
 }
 
 impl OutboxEntry for RowsEntry {
     fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    fn is_in(&self, partition: &Partition) -> bool {
+        self.partition == *partition
     }
 
     fn write(&self, rows: &mut OutboxRows) -> Result<()> {

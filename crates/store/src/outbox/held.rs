@@ -1,8 +1,8 @@
 //! Entries that a tier holds until it saves their changes.
 
 use super::rows::{FileOutcome, View};
-use super::{OutboxEntry, Receipt, Slot, is_same};
-use crate::Store;
+use super::{OutboxEntry, Receipt, Slot, is_of};
+use crate::{Partition, Store};
 use std::sync::Arc;
 use treehold_core::ops::Changed;
 
@@ -28,9 +28,9 @@ impl HeldEntry {
         Slot { entry: self.entry.clone(), receipt: self.receipt.clone(), view, is_held: true }
     }
 
-    /// Returns whether the rows belong to a store.
-    pub fn is_of(&self, store: &Arc<dyn Store>) -> bool {
-        is_same(self.entry.store(), store)
+    /// Returns whether the rows belong to a partition of a store.
+    pub fn is_of(&self, store: &Arc<dyn Store>, partition: &Partition) -> bool {
+        is_of(&*self.entry, store, partition)
     }
 
     /// Returns whether the rows must be committed, see [`OutboxEntry::is_required`].

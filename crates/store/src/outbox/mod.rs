@@ -1,7 +1,7 @@
 //! Rows that commit together with a change: a transactional outbox.
 //!
 //! The initiator of a change adds an [`Outbox`] to the [extensions](treehold_core::ops::Extensions) of the batch. A tier that commits the
-//! change to the store of an entry's rows adds them to that commit, so that both take effect or neither. A tier that keeps changes until
+//! change to the store and partition of an entry's rows adds them to that commit, so that both take effect or neither. A tier that keeps changes until
 //! they are saved holds the entries until then. Every other tier ignores the outbox. The [`Receipt`] of an entry tells which of these
 //! happened.
 //!
@@ -18,7 +18,7 @@ pub use held::HeldEntry;
 pub use rows::{FileOutcome, FileVersion, OutboxRows};
 pub use taken::TakenEntries;
 
-use super::{BatchWrite, Store};
+use super::{BatchWrite, Partition, Store};
 use entry::RowsEntry;
 use rows::View;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use treehold_core::ops::{Changed, Extensions};
 /// let runs = Namespace::parse("runs")?;
 /// let mut outbox = Outbox::new();
 /// let receipt = outbox.push_rows(store, Batch::new().put(&runs, "7", "wrote the plan").writes);
-/// // Pass the options to `apply`. A tier that keeps its files in `store` commits the row with them.
+/// // Pass the options to `apply`. A tier that keeps its files in the same partition of `store` commits the row with them.
 /// let options = ApplyOptions::new().with_extension(outbox);
 /// assert_eq!(receipt.delivery(), Delivery::Ignored);
 /// # Ok(())
@@ -75,9 +75,13 @@ impl Outbox {
         receipt
     }
 
-    /// Adds writes to rows of a store.
+    /// Adds writes to rows of one partition of a store. Writes to several partitions refuse the change that takes them; without any
+    /// writes, nothing is added.
     pub fn push_rows(&mut self, store: Arc<dyn Store>, writes: Vec<BatchWrite>) -> Receipt {
-        self.push(RowsEntry { store, writes })
+        match writes.first().map(|write| write.namespace().partition()) {
+            Some(partition) => self.push(RowsEntry { store, partition, writes }),
+            None => Receipt::default(),
+        }
     }
 
     /// Adds the entries of another outbox.
@@ -110,18 +114,18 @@ impl Outbox {
         Self { slots: self.slots.iter().cloned().map(|slot| slot.moved(places)).collect() }
     }
 
-    /// Takes the entries whose rows belong to `store`, unless they were delivered before. The caller commits them with the change, and
-    /// reports the result to [`TakenEntries`].
-    pub fn take(&self, store: &Arc<dyn Store>) -> TakenEntries {
-        let of_store = self.slots.iter().filter(|slot| is_same(slot.entry.store(), store));
-        TakenEntries::new(of_store.filter(|slot| slot.receipt.take(slot.is_held)).cloned().collect())
+    /// Takes the entries whose rows belong to a partition of a store, unless they were delivered before. The caller commits them with the
+    /// change, and reports the result to [`TakenEntries`].
+    pub fn take(&self, store: &Arc<dyn Store>, partition: &Partition) -> TakenEntries {
+        let here = self.slots.iter().filter(|slot| is_of(&*slot.entry, store, partition));
+        TakenEntries::new(here.filter(|slot| slot.receipt.take(slot.is_held)).cloned().collect())
     }
 
-    /// Holds entries for a tier that saves its changes later, in `store` if it is known. Ignores required entries whose rows belong to
-    /// another store. `changed` holds the results of the changes.
-    pub fn hold(&self, store: Option<&Arc<dyn Store>>, changed: &[Changed]) -> Vec<HeldEntry> {
-        let can_hold = |slot: &&Slot| !slot.entry.is_required() || store.is_some_and(|store| is_same(slot.entry.store(), store));
-        let held = self.slots.iter().filter(can_hold).filter(|slot| slot.receipt.hold());
+    /// Holds entries for a tier that saves its changes later, in a partition of a store if they are known. Ignores required entries whose
+    /// rows belong elsewhere. `changed` holds the results of the changes.
+    pub fn hold(&self, place: Option<(&Arc<dyn Store>, &Partition)>, changed: &[Changed]) -> Vec<HeldEntry> {
+        let is_here = |slot: &Slot| place.is_some_and(|(store, partition)| is_of(&*slot.entry, store, partition));
+        let held = self.slots.iter().filter(|slot| !slot.entry.is_required() || is_here(slot)).filter(|slot| slot.receipt.hold());
         held.map(|slot| HeldEntry::new(slot, changed)).collect()
     }
 
@@ -136,6 +140,11 @@ impl Slot {
         self.view = self.view.moved(places);
         self
     }
+}
+
+/// Returns whether the rows of an entry belong to a partition of a store.
+fn is_of(entry: &dyn OutboxEntry, store: &Arc<dyn Store>, partition: &Partition) -> bool {
+    is_same(entry.store(), store) && entry.is_in(partition)
 }
 
 /// Returns whether two handles refer to the same store.

@@ -51,7 +51,7 @@ pub use retain::{NamedCheckpoints, RetainOptions, Retained, owners};
 pub use review::Reviewer;
 pub use row::check_row;
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
-pub use store::{SEPARATOR, namespace_of, thread_of};
+pub use store::{SEPARATOR, namespace_of, partition_of, thread_of};
 pub use treehold_core::checkpoint_id::{CheckpointId, InvalidCheckpointId};
 
 /// The longest label in bytes.
@@ -150,8 +150,8 @@ pub trait Checkpointer: Send + Sync + fmt::Display + fmt::Debug {
     /// Returns `None` if there are no notifications; poll the head then.
     async fn watch(&self, scope: &Scope) -> Result<Option<Watch>>;
 
-    /// Returns the store into which the events and audit rows of a change are committed together with its checkpoint, or `None` if they are
-    /// committed separately afterwards. Checkpointers outside this crate return `None`.
+    /// Returns the store into which the events and audit rows of a change are committed together with its checkpoint, if they lie in the
+    /// [partition of the scope](partition_of), or `None` if they are committed separately afterwards. Checkpointers outside this crate return `None`.
     fn store(&self) -> Option<&Arc<dyn Store>>;
 }
 

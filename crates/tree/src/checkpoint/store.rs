@@ -303,7 +303,7 @@ impl StoreCheckpointer {
             .expect(&place.checkpoints, checkpoint_key(&source, to.checkpoint.id), Condition::Exists)
             .put(&place.pruned, named_key(&source), Bytes::new());
         let created_at = head.is_none().then_some(record.checkpoint.created_at);
-        let taken = Outbox::of(&options.extensions).take(&self.store);
+        let taken = Outbox::of(&options.extensions).take(&self.store, &place.heads.partition());
         let batch = with_outbox(batch, &taken, id)?;
         self.commit(Self::put_head(batch, place, thread, &record, created_at)?, place, thread, record, taken).await
     }
@@ -421,7 +421,7 @@ impl Checkpointer for StoreCheckpointer {
                 batch = batch.put(&place.pages.packs, pack_key(*number), std::mem::take(bytes));
             }
             let created_at = options.head.is_none().then_some(record.checkpoint.created_at);
-            let taken = outbox.take(&self.store);
+            let taken = outbox.take(&self.store, &place.heads.partition());
             let batch = with_outbox(batch, &taken, id)?;
             match self.commit(Self::put_head(batch, &place, thread, &record, created_at)?, &place, thread, record, taken).await {
                 Ok(saved) => {
@@ -647,12 +647,22 @@ fn checkpoint_key(thread: &str, id: CheckpointId) -> String {
     format!("{thread}{SEPARATOR}{}", id.descending())
 }
 
-/// Returns the namespace of a kind of row for a scope's tenant and user.
-pub fn namespace_of(scope: &Scope, kind: &str) -> Result<Namespace> {
+/// Returns the partition of a scope's tenant and user, which holds all rows of their threads.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for an invalid scope.
+pub fn partition_of(scope: &Scope) -> Result<Partition> {
     scope.validate()?;
-    let (tenant, user) = (component(scope.tenant.as_deref()), component(scope.user.as_deref()));
+    Partition::new([component(scope.tenant.as_deref()), component(scope.user.as_deref())])
+}
+
+/// Returns the namespace of a kind of row for a scope's tenant and user.
+///
+/// # Errors
+/// As [`partition_of`].
+pub fn namespace_of(scope: &Scope, kind: &str) -> Result<Namespace> {
     let [root, threads] = RESERVED_NAMESPACE;
-    Partition::new([&tenant, &user])?.namespace([root, threads, kind])
+    partition_of(scope)?.namespace([root, threads, kind])
 }
 
 /// Returns the thread of a scope.

@@ -13,7 +13,7 @@ pub(crate) use replace::ReloadListener;
 pub(crate) use tree::ThreadTree;
 
 use super::durability::ThreadDurability;
-use super::held::HeldOutbox;
+use super::held::{HeldOutbox, Place};
 use super::unsaved_until;
 use jiff::Timestamp;
 use lost::Kept;
@@ -24,13 +24,16 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 use treehold_core::error::{Error, Result};
 use treehold_core::scope::Scope;
+use treehold_store::Partition;
 use treehold_tree::backend::{StateBackend, StateSnapshot};
-use treehold_tree::checkpoint::{At, CheckpointId, Checkpointer, PutOptions};
+use treehold_tree::checkpoint::{At, CheckpointId, Checkpointer, PutOptions, partition_of};
 
 /// The state of one thread, shared by its sessions.
 #[derive(Debug)]
 pub(crate) struct LiveThread {
     scope: Scope,
+    /// Where the rows of the scope's threads lie; `None` for a scope that no checkpointer accepts.
+    partition: Option<Partition>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     durability: ThreadDurability,
     /// The state; `None` until first use and after it was unloaded.
@@ -63,6 +66,7 @@ static USES: AtomicU64 = AtomicU64::new(0);
 impl LiveThread {
     pub(crate) fn new(scope: Scope, checkpointer: Option<Arc<dyn Checkpointer>>, durability: ThreadDurability) -> Self {
         Self {
+            partition: partition_of(&scope).ok(),
             scope,
             checkpointer,
             durability,
@@ -78,6 +82,11 @@ impl LiveThread {
 
     pub(crate) fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// Returns where a checkpointer saves the thread, if other rows can commit with it.
+    fn place<'t>(&'t self, checkpointer: &'t dyn Checkpointer) -> Option<Place<'t>> {
+        checkpointer.store().zip(self.partition.as_ref())
     }
 
     pub(crate) fn durability(&self) -> ThreadDurability {

@@ -97,7 +97,7 @@ impl LiveThread {
                     self.know(checkpoint.id);
                     self.ids.lock().saved = Some(checkpoint.id);
                     kept.settle(head, Some(version));
-                    self.held.saved(waiting.end, checkpointer.store()).await;
+                    self.held.saved(waiting.end, self.place(checkpointer)).await;
                     return Ok(Some(checkpoint));
                 }
                 Err(error) => error,
@@ -182,7 +182,7 @@ impl LiveThread {
         let held_end = kept.held_end(id);
         kept.settle(head, state);
         self.ids.lock().saved = Some(id);
-        self.held.saved(held_end, checkpointer.store()).await;
+        self.held.saved(held_end, self.place(checkpointer)).await;
     }
 
     /// Drops the rows that wait for a save, because the state is not saved.

@@ -43,7 +43,7 @@ impl Backend for ThreadTree {
         // Queued before a save can see the changes, so that none is saved without its rows.
         let hold = |changed: &[Changed], version| {
             if let Some(checkpointer) = &self.0.checkpointer {
-                self.0.held.hold(&outbox, checkpointer.store(), version, changed);
+                self.0.held.hold(&outbox, self.0.place(&**checkpointer), version, changed);
             }
         };
         let changed = state.apply_then(changes, hold).await?;

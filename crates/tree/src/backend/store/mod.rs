@@ -360,7 +360,7 @@ impl Backend for StoreBackend {
         let contended = changes.iter().filter(is_contended);
         let _turns = turns::take(&self.store, &self.namespace, contended.map(|change| file_key(change.path()))).await;
         let op = Op::apply(changes);
-        let taken = Outbox::of(&options.extensions).take(&self.store);
+        let taken = Outbox::of(&options.extensions).take(&self.store, &self.namespace.partition());
         match self.apply_all(changes, options.extensions.get(), &taken).await {
             Ok(changed) => {
                 taken.committed(None);
