@@ -15,15 +15,33 @@ use treehold::store::{
     Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, StoreExt, log_key,
 };
 
-const NAMESPACES: [&str; 4] = ["a", "a/b", "ab", "b"];
+/// The namespaces of two partitions.
+const NAMESPACES: [[&str; 4]; 2] = [["a/b/c", "a/b", "a/b/c/d", "a/b/cd"], ["a//b", "a", "a//b/c", "a//bc"]];
 
 /// One step, whose keys and versions are chosen from the present rows when it runs.
 #[derive(Debug, Clone)]
 enum Step {
-    Commit { conditions: Vec<(usize, String, Kind)>, writes: Vec<Write> },
-    Get { namespace: usize, keys: Vec<String>, with_values: bool },
-    Scan { namespace: usize, options: ScanOptions },
-    Namespaces { beneath: Option<usize>, start_after: Option<usize>, limit: usize },
+    /// With `strays`, the batch may be over two partitions.
+    Commit {
+        partition: usize,
+        strays: bool,
+        conditions: Vec<(usize, String, Kind)>,
+        writes: Vec<Write>,
+    },
+    Get {
+        namespace: usize,
+        keys: Vec<String>,
+        with_values: bool,
+    },
+    Scan {
+        namespace: usize,
+        options: ScanOptions,
+    },
+    Namespaces {
+        beneath: Option<usize>,
+        start_after: Option<usize>,
+        limit: usize,
+    },
     Stats,
     Sweep,
 }
@@ -61,7 +79,7 @@ enum RestoredVersion {
 }
 
 fn namespace_index() -> impl Strategy<Value = usize> {
-    prop_oneof![4 => Just(0_usize), 1 => 0..NAMESPACES.len()]
+    prop_oneof![4 => Just(0_usize), 1 => 0..NAMESPACES.as_flattened().len()]
 }
 
 /// Few letters, so that keys collide and are prefixes of each other.
@@ -118,9 +136,12 @@ fn scan_options() -> impl Strategy<Value = ScanOptions> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let commit = (vec((namespace_index(), text(0), kind()), 0..2), vec(write(), 0..5));
+    let partition = prop_oneof![3 => Just(0_usize), 1 => 0..NAMESPACES.len()];
+    let strays = prop_oneof![15 => Just(false), 1 => Just(true)];
+    let commit = (partition, strays, vec((namespace_index(), text(0), kind()), 0..2), vec(write(), 0..5));
     prop_oneof![
-        6 => commit.prop_map(|(conditions, writes)| Step::Commit { conditions, writes }),
+        6 => commit
+            .prop_map(|(partition, strays, conditions, writes)| Step::Commit { partition, strays, conditions, writes }),
         2 => (namespace_index(), vec(text(1), 0..12), any::<bool>())
             .prop_map(|(namespace, keys, with_values)| Step::Get { namespace, keys, with_values }),
         5 => (namespace_index(), scan_options()).prop_map(|(namespace, options)| Step::Scan { namespace, options }),
@@ -148,7 +169,7 @@ struct Row {
 }
 
 fn namespace(index: usize) -> Namespace {
-    Namespace::parse(NAMESPACES[index]).unwrap()
+    Namespace::parse(NAMESPACES.as_flattened()[index]).unwrap()
 }
 
 impl Model {
@@ -255,7 +276,14 @@ async fn run(store: &dyn Store, steps: Vec<Step>) {
     let mut model = Model::default();
     for step in steps {
         match step {
-            Step::Commit { conditions, writes } => commit(store, &mut model, conditions, writes).await,
+            Step::Commit { partition, strays, conditions, writes } => {
+                let namespaces = NAMESPACES[partition];
+                let place =
+                    |index: usize| if strays { namespace(index) } else { Namespace::parse(namespaces[index % namespaces.len()]).unwrap() };
+                // In a separate namespace: a batch that appends to a log cannot remove from it by prefix.
+                let log = namespace(partition * namespaces.len()).beneath(["log"]).unwrap();
+                commit(store, &mut model, place, &log, conditions, writes).await;
+            }
             Step::Get { namespace: index, keys, with_values } => {
                 let namespace = namespace(index);
                 let wanted: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -309,7 +337,14 @@ async fn stats(store: &dyn Store, model: &Model) {
     assert_eq!(stats.expired, (model.rows.len() - live.len()) as u64);
 }
 
-async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, String, Kind)>, writes: Vec<Write>) {
+async fn commit(
+    store: &dyn Store,
+    model: &mut Model,
+    namespace: impl Fn(usize) -> Namespace,
+    log: &Namespace,
+    conditions: Vec<(usize, String, Kind)>,
+    writes: Vec<Write>,
+) {
     let mut batch = Batch::new();
     let mut failing = None;
     for (index, (space, key, kind)) in conditions.into_iter().enumerate() {
@@ -341,13 +376,9 @@ async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, St
                 let item = Item::new(key, Bytes::new(), vec![7; size].into(), version, at, at).with_expires_at(ends);
                 BatchWrite::Restore { namespace: namespace(space), item }
             }
-            Write::Append { size, time_to_live } => BatchWrite::Append {
-                // In a separate batch: a batch that appends to a log cannot remove from it by prefix.
-                namespace: Namespace::parse("log").unwrap(),
-                meta: Bytes::new(),
-                value: vec![9; size].into(),
-                time_to_live,
-            },
+            Write::Append { size, time_to_live } => {
+                BatchWrite::Append { namespace: log.clone(), meta: Bytes::new(), value: vec![9; size].into(), time_to_live }
+            }
             Write::Touch { namespace: space, key, time_to_live } => BatchWrite::Touch { namespace: namespace(space), key, time_to_live },
             Write::Put { namespace: space, key, meta, size, time_to_live } => BatchWrite::Put {
                 namespace: namespace(space),
@@ -364,6 +395,12 @@ async fn commit(store: &dyn Store, model: &mut Model, conditions: Vec<(usize, St
     let is_restoring = batch.writes.iter().any(|write| matches!(write, BatchWrite::Restore { .. }));
     let answer = store.commit(batch.clone()).await;
     let after = store.current_version().await.unwrap();
+    let partitions: BTreeSet<_> = batch.namespaces().map(Namespace::partition).collect();
+    if partitions.len() > 1 {
+        assert_eq!(answer.expect_err("a batch over two partitions").kind(), ErrorKind::Unsupported);
+        assert_eq!(after, before);
+        return;
+    }
     match (answer, failing) {
         (Ok(versions), None) => {
             assert!(versions.first().is_none_or(|version| *version > before));

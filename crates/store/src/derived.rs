@@ -5,7 +5,7 @@
 
 use super::{Batch, Namespace, NamespacesOptions, Store};
 use treehold_core::error::Result;
-use treehold_core::reserved::{EVENTS, reserved_path};
+use treehold_core::reserved::{EVENTS, Reserved, ReservedRows, reserved_path};
 
 /// The components of the namespaces of indexes, after their partition.
 pub const INDEX_NAMESPACE: [&str; 2] = treehold_core::reserved::INDEXES;
@@ -27,6 +27,11 @@ pub fn event_log(rows: &Namespace) -> Namespace {
 /// Returns whether a namespace is that of an index.
 pub(super) fn is_index(namespace: &Namespace) -> bool {
     reserved_path(namespace).take(INDEX_NAMESPACE.len()).eq(INDEX_NAMESPACE)
+}
+
+/// Returns whether a namespace holds what copies note about themselves.
+pub(super) fn is_note(namespace: &Namespace) -> bool {
+    Reserved::of(namespace).is_some_and(|reserved| reserved.rows == ReservedRows::Note)
 }
 
 /// Removes every index, each in its own commit. Lists all namespaces.

@@ -220,7 +220,7 @@ mod tests {
         }
 
         async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
-            if namespace.to_string() == "damaged" {
+            if namespace.name().eq(["damaged"]) {
                 return Err(Error::new(treehold_core::error::ErrorKind::Corrupt, "a row is damaged"));
             }
             self.0.scan(namespace, options).await
@@ -250,7 +250,7 @@ mod tests {
         let plain: Arc<dyn Store> = Arc::new(Plain(memory.clone()));
         let mut batch = Batch::new();
         for name in ["a", "b", "c", "d", "e"] {
-            let namespace = Namespace::parse(name).expect("a legal namespace");
+            let namespace = Namespace::new(["acme", "ada", name]).expect("a legal namespace");
             batch = batch.put_with_meta(&namespace, "k", "meta", "value").put(&namespace, "l", "");
         }
         plain.commit(batch).await.expect("committed");
@@ -259,7 +259,7 @@ mod tests {
         let described = plain.describe().await.expect("a description");
         assert_eq!((described.engine.as_str(), described.durability), ("plain", plain.capabilities().durability));
         assert_eq!(plain.sweep(10).await.expect("a sweep"), 0);
-        let a = Namespace::parse("a").expect("a legal namespace");
+        let a = Namespace::parse("acme/ada/a").expect("a legal namespace");
         assert!(plain.snapshot_rows(&a).await.expect("an answer").is_none());
         let page = plain.scan_holding(&a, ScanOptions::new().with_values(true), &Bytes::from("absent")).await.expect("a page");
         assert!(page.entries.iter().all(|entry| matches!(entry, ScanEntry::Item(_))), "{page:?}");
@@ -268,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn check_by_scans_reports_the_damaged_namespace_and_continues() {
         let store = Plain(MemoryStore::new());
-        let [damaged, sound] = ["damaged", "sound"].map(|name| Namespace::parse(name).expect("a legal namespace"));
+        let [damaged, sound] = ["damaged", "sound"].map(|name| Namespace::new(["acme", "ada", name]).expect("a legal namespace"));
         store.commit(Batch::new().put(&damaged, "k", "v").put(&sound, "k", "v")).await.expect("committed");
         let found = store.check().await.expect("checked");
         assert_eq!(found.iter().map(Error::message).collect::<Vec<_>>(), ["a row is damaged"]);

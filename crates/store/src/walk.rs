@@ -2,7 +2,7 @@
 //!
 //! Each page shows one moment of the store, but the walk as a whole does not: changes behind its position go unnoticed.
 
-use super::derived::is_index;
+use super::derived::{is_index, is_note};
 use super::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, Withheld};
 use std::collections::{BTreeSet, VecDeque};
 use treehold_core::error::Result;
@@ -13,8 +13,8 @@ pub(super) struct Walk<'s> {
     store: &'s dyn Store,
     /// The options for reading a page, except where it starts.
     scan: ScanOptions,
-    /// Namespaces to skip, with their descendants.
-    without: Vec<Namespace>,
+    /// Whether to skip the notes of copies.
+    without_notes: bool,
     /// The withheld rows that are walked.
     included: Option<BTreeSet<Withheld>>,
     /// Whether to skip indexes.
@@ -38,12 +38,12 @@ impl<'s> Walk<'s> {
     /// Starts a walk that reads pages with the options `scan`.
     pub(super) fn new(store: &'s dyn Store, scan: ScanOptions) -> Self {
         let listing = Some(NamespacesOptions::new());
-        Self { store, scan, without: Vec::new(), included: None, without_indexes: false, namespaces: VecDeque::new(), listing, open: None }
+        Self { store, scan, without_notes: false, included: None, without_indexes: false, namespaces: VecDeque::new(), listing, open: None }
     }
 
-    /// Skips a namespace and its descendants.
-    pub(super) fn without(mut self, namespace: Namespace) -> Self {
-        self.without.push(namespace);
+    /// Skips what copies note about themselves.
+    pub(super) fn without_notes(mut self) -> Self {
+        self.without_notes = true;
         self
     }
 
@@ -97,9 +97,8 @@ impl<'s> Walk<'s> {
         self.namespaces = page.namespaces.into();
         self.namespaces.retain(|namespace| {
             let withheld = self.included.as_ref().zip(Withheld::of(namespace));
-            let is_left_out = withheld.is_some_and(|(included, withheld)| !included.contains(&withheld))
-                || self.without.iter().any(|without| namespace.starts_with(without));
-            !(is_left_out || self.without_indexes && is_index(namespace))
+            let is_withheld = withheld.is_some_and(|(included, withheld)| !included.contains(&withheld));
+            !(is_withheld || self.without_notes && is_note(namespace) || self.without_indexes && is_index(namespace))
         });
         Ok(true)
     }

@@ -28,6 +28,42 @@ pub(super) async fn batch_may_span_namespaces(store: Subject) {
     assert_eq!(value(&store, &b, "new").await.expect("it was put"), "v");
 }
 
+/// Otherwise code that is written on an engine in one file would fail on one that spreads partitions over nodes.
+pub(super) async fn batch_over_two_partitions_is_unsupported(store: Subject) {
+    let here = namespace("a");
+    put_all(&store, &here, &["old"]).await;
+    let item = get(&store, &here, "old").await.expect("it was put");
+    // Another user, the tenant itself, the same name in the partition of the tenant, and another tenant.
+    for there in ["acme/bob/a", "acme", "acme//ada/a", "other/ada/a"].map(parsed) {
+        let time_to_live = Some(Duration::from_secs(60));
+        let parts = |space: &Namespace| {
+            [
+                Batch::new().expect(space, "k", Condition::Absent),
+                Batch::new().expect(space, "k", Condition::NoneBeneath),
+                Batch::new().put(space, "new", "v"),
+                Batch::new().append(space, "v", None),
+                Batch::new().restore(space, item.clone()),
+                Batch::new().touch(space, "old", time_to_live),
+                Batch::new().delete(space, "old"),
+                Batch::new().delete_prefix(space, ""),
+            ]
+        };
+        for one in parts(&here) {
+            for other in parts(&there) {
+                let mut batch = one.clone();
+                batch.preconditions.extend(other.preconditions);
+                batch.writes.extend(other.writes);
+                let error = refused(&store, batch, ErrorKind::Unsupported).await;
+                let names_both = [&here, &there].iter().all(|space| error.message().contains(&format!("`{space}`")));
+                assert!(names_both && error.message().contains("one batch for each"), "{error}");
+            }
+        }
+        assert_eq!(keys(&scan_all(&store, &there, ScanOptions::new()).await), [""; 0], "{there}");
+    }
+    assert_eq!(keys(&scan_all(&store, &here, ScanOptions::new()).await), ["old"]);
+    assert_eq!(get(&store, &here, "old").await, Some(item));
+}
+
 pub(super) async fn batch_with_invalid_argument_writes_nothing(store: Subject) {
     let a = namespace("a");
     refused(&store, Batch::new().put(&a, "first", "v").put(&a, "", "v"), ErrorKind::InvalidArgument).await;

@@ -197,7 +197,7 @@ pub(super) async fn body_over_limit_is_rejected(store: Subject) {
 }
 
 pub(super) async fn namespaces_match_whole(store: Subject) {
-    let all = ["a", "a/b", "ab", "a/b/c", "b", "a%2Fb", "a%2F", "A"].map(namespace);
+    let all = ["a", "a/b", "ab", "a/b/c", "b", "a%2Fb", "a%2F", "A"].map(parsed);
     for (index, namespace) in all.iter().enumerate() {
         commit(&store, Batch::new().put(namespace, "k", format!("{index}")).put(namespace, format!("only {index}"), "")).await;
     }

@@ -82,6 +82,7 @@ cases! { $
     // batches
     commit_is_all_or_nothing,
     batch_may_span_namespaces,
+    batch_over_two_partitions_is_unsupported,
     batch_with_invalid_argument_writes_nothing,
     writes_take_effect_in_order,
     conditions_apply_to_state_before_batch,
@@ -172,7 +173,13 @@ cases! { $
     dropped_commit_leaves_old_or_new_items,
 }
 
-fn namespace(text: &str) -> Namespace {
+/// Returns a namespace by its name in one partition, in which most cases stay.
+fn namespace(name: &str) -> Namespace {
+    parsed(&format!("acme/ada/{name}"))
+}
+
+/// Returns a namespace in the partition that its text names.
+fn parsed(text: &str) -> Namespace {
     Namespace::parse(text).expect("a legal namespace")
 }
 

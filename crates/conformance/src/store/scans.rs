@@ -355,7 +355,7 @@ pub(super) async fn long_scans_page_like_short_ones(store: Subject) {
 const NAMESPACES: [&str; 11] = ["a", "a//-", "a//b", "a//b/c", "a/-", "a/b", "a/b/c", "a/bc", "a%2Fb", "ab", "b"];
 
 async fn put_namespaces(store: &Subject) -> Vec<Namespace> {
-    let mut all: Vec<Namespace> = NAMESPACES.iter().map(|text| namespace(text)).collect();
+    let mut all: Vec<Namespace> = NAMESPACES.iter().map(|text| parsed(text)).collect();
     for namespace in &all {
         put_all(store, namespace, &["k", "l"]).await;
     }
@@ -371,7 +371,7 @@ pub(super) async fn namespaces_are_listed_in_order(store: Subject) {
 
 pub(super) async fn namespaces_beneath_prefix_are_listed(store: Subject) {
     let all = put_namespaces(&store).await;
-    for beneath in ["a", "a//b", "a/b", "a/b/c", "b", "c", "a/b/c/d"].map(namespace) {
+    for beneath in ["a", "a//b", "a/b", "a/b/c", "b", "c", "a/b/c/d"].map(parsed) {
         let expected: Vec<Namespace> = all.iter().filter(|namespace| namespace.starts_with(&beneath)).cloned().collect();
         let page = store.namespaces(NamespacesOptions::new().with_beneath(beneath.clone())).await.expect("a page");
         assert_eq!((page.namespaces, page.more), (expected, false), "beneath {beneath}");
@@ -382,15 +382,15 @@ pub(super) async fn namespace_pages_add_up_to_whole(store: Subject) {
     let all = put_namespaces(&store).await;
     let chosen = |is_chosen: &dyn Fn(&Namespace) -> bool| all.iter().filter(|namespace| is_chosen(namespace)).cloned().collect();
     let of_tenant = |tenant: &str| chosen(&|namespace| namespace.components().next().is_some_and(|first| first == tenant));
-    let beneath = |above: &str| chosen(&|other| other.starts_with(&namespace(above)));
+    let beneath = |above: &str| chosen(&|other| other.starts_with(&parsed(above)));
     let listings: [(NamespacesOptions, Vec<Namespace>); 7] = [
         (NamespacesOptions::new(), all.clone()),
-        (NamespacesOptions::new().with_beneath(namespace("a")), beneath("a")),
-        (NamespacesOptions::new().with_beneath(namespace("a/b")), beneath("a/b")),
+        (NamespacesOptions::new().with_beneath(parsed("a")), beneath("a")),
+        (NamespacesOptions::new().with_beneath(parsed("a/b")), beneath("a/b")),
         (NamespacesOptions::new().with_tenant("a"), of_tenant("a")),
         (NamespacesOptions::new().with_tenant("a/b"), of_tenant("a/b")),
-        (NamespacesOptions::new().with_tenant("a").with_beneath(namespace("a//b")), beneath("a//b")),
-        (NamespacesOptions::new().with_tenant("b").with_beneath(namespace("a/b")), Vec::new()),
+        (NamespacesOptions::new().with_tenant("a").with_beneath(parsed("a//b")), beneath("a//b")),
+        (NamespacesOptions::new().with_tenant("b").with_beneath(parsed("a/b")), Vec::new()),
     ];
     for (listing, expected) in &listings {
         for limit in 1..=all.len() {
@@ -408,15 +408,19 @@ pub(super) async fn namespace_pages_add_up_to_whole(store: Subject) {
             assert_eq!(&found, expected, "{listing:?}, limit {limit}");
         }
     }
-    let before = NamespacesOptions::new().with_beneath(namespace("b")).with_start_after(namespace("a"));
-    assert_eq!(store.namespaces(before).await.expect("a page").namespaces, [namespace("b")]);
+    let before = NamespacesOptions::new().with_beneath(parsed("b")).with_start_after(parsed("a"));
+    assert_eq!(store.namespaces(before).await.expect("a page").namespaces, [parsed("b")]);
     let none = store.namespaces(NamespacesOptions::new().with_limit(0)).await.expect("a page");
     assert_eq!((none.namespaces, none.more), (Vec::new(), true));
 }
 
 pub(super) async fn namespace_disappears_with_its_last_item(store: Subject) {
     let all = put_namespaces(&store).await;
-    commit(&store, Batch::new().delete(&all[0], "k").delete(&all[1], "k").delete(&all[1], "l").delete_prefix(&all[2], "")).await;
+    for batch in
+        [Batch::new().delete(&all[0], "k"), Batch::new().delete(&all[1], "k").delete(&all[1], "l"), Batch::new().delete_prefix(&all[2], "")]
+    {
+        commit(&store, batch).await;
+    }
     let page = store.namespaces(NamespacesOptions::new()).await.expect("a page");
     assert_eq!(page.namespaces, [&all[..1], &all[3..]].concat());
 }

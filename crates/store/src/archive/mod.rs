@@ -202,7 +202,7 @@ pub async fn export(
         send(&parts, Part::Head(head)).await?;
         let mut pages = Paged::default();
         let scan = ScanOptions::new().with_values(true).with_limit(PAGE_ROWS).with_bytes_max(PAGE_BYTES);
-        let mut walk = Walk::new(store, scan).without(copy::note_namespace()).without_indexes();
+        let mut walk = Walk::new(store, scan).without_notes().without_indexes();
         walk = walk.without_withheld(&options.include);
         while let Some(found) = walk.page().await? {
             for item in found.items {
@@ -263,7 +263,8 @@ pub async fn import(
 ) -> Result<ArchiveReport> {
     store.current_version().await?;
     if !options.onto
-        && let Some(page) = Walk::new(store, ScanOptions::new().with_limit(1)).without_withheld(&options.include).page().await?
+        && let Some(page) =
+            Walk::new(store, ScanOptions::new().with_limit(1)).without_notes().without_withheld(&options.include).page().await?
     {
         let message = format!(
             "`{store}` is not empty, it holds `{}`; name an empty store, or import over it with `--onto`, which \
@@ -363,19 +364,22 @@ impl Put {
     }
 }
 
-/// Splits a page into batches of bounded size; a single row may be larger.
+/// Splits a page into batches of bounded size, each in one partition; a single row may be larger.
 fn batches(page: Found) -> Vec<Batch> {
     let mut all = Vec::new();
     let mut batch = Batch::new();
     let mut batch_bytes = 0;
+    let mut last: Option<Namespace> = None;
     for (namespace, item) in page {
         let item_bytes = item.key.len() + item.meta.len() + item.value.len();
-        if batch_bytes > 0 && batch_bytes + item_bytes > PAGE_BYTES {
+        let is_elsewhere = last.as_ref().is_some_and(|last| !last.shares_partition(&namespace));
+        if is_elsewhere || batch_bytes > 0 && batch_bytes + item_bytes > PAGE_BYTES {
             all.push(std::mem::take(&mut batch));
             batch_bytes = 0;
         }
         batch_bytes += item_bytes;
         batch = batch.restore(&namespace, item);
+        last = Some(namespace);
     }
     if !batch.is_empty() {
         all.push(batch);

@@ -1,24 +1,19 @@
 //! Following changes of the source during the copy: found by comparing both sides without bodies, and sent.
 
 use super::{CopyStage, Run, note};
-use crate::walk::{SideBySide, Walk};
-use crate::{Batch, Item, Namespace, ScanOptions, Store};
+use crate::walk::SideBySide;
+use crate::{Batch, Item, Namespace, ScanOptions};
 use treehold_core::error::Result;
 
 /// The most deletes in a batch.
 const DELETES: usize = 1_000;
 
 impl Run<'_> {
-    /// Starts a walk over the part of a store that is compared.
-    pub(super) fn compared<'s>(&self, store: &'s dyn Store, scan: ScanOptions) -> Walk<'s> {
-        self.walk(store, scan).without(note::namespace())
-    }
-
     /// Makes the target equal to the source once, and returns how many rows were written or removed. This needs no record of changes: an
     /// unchanged row has the same version, times and metadata on both sides, and its body is not read.
     pub(super) async fn follow(&mut self) -> Result<u64> {
         let (source, target) = (self.source, self.target);
-        let mut sides = SideBySide::new(self.compared(source, ScanOptions::new()), self.compared(target, ScanOptions::new()));
+        let mut sides = SideBySide::new(self.walk(source, ScanOptions::new()), self.walk(target, ScanOptions::new()));
         let (sent, removed) = (self.sent, self.removed);
         let mut sent_rows = None;
         let mut batch = Writes::default();
@@ -65,7 +60,8 @@ impl Run<'_> {
         if batch.is_empty() {
             return Ok(());
         }
-        self.commit(batch).await?;
+        let note = self.noted.note.clone();
+        self.commit(batch, note).await?;
         self.sent += sends;
         self.removed += deletes as u64;
         Ok(())

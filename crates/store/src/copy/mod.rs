@@ -1,7 +1,7 @@
 //! Copies one store into another, of any engines, unchanged: keys, metadata, bodies, versions, times and expiries.
 //!
-//! Rows are sent namespace by namespace and page by page ([`BatchWrite::Restore`](super::BatchWrite::Restore)). Each batch also records the
-//! progress in the target (`note.rs`), so an interrupted copy resumes from there when started again. Then concurrent changes of the source
+//! Rows are sent namespace by namespace and page by page ([`BatchWrite::Restore`](super::BatchWrite::Restore)). After each batch the progress
+//! is recorded in the target (`note.rs`), so an interrupted copy resumes from there when started again. Then concurrent changes of the source
 //! are found by comparing the keys of both sides, and sent, until none is left (`follow.rs`). At last every row of both sides is read and
 //! compared (`verify.rs`). The target's version counter ends at or above the source's, so no version is reused for other content at the
 //! same key.
@@ -25,7 +25,7 @@ use note::{Note, Noted};
 
 pub use note::COPY_NAMESPACE;
 #[cfg(feature = "archive")]
-pub(super) use note::{lift_counter, namespace as note_namespace};
+pub(super) use note::lift_counter;
 
 /// Options for copying a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -266,10 +266,15 @@ impl<'c> Run<'c> {
         if !resumed {
             run.check_sizes(&source.capabilities(), stats.value_bytes).await?;
         }
-        run.commit(Batch::new()).await?;
+        let note = run.noted.note.clone();
+        run.commit(Batch::new(), note).await?;
         if Noted::find(source).await?.is_some() {
             target.commit(Batch::new().delete_prefix(&note::namespace(), "")).await?;
             return Err(one_store(source, target));
+        }
+        if resumed {
+            // Stops a copy that only seemed to have ended.
+            note::remove_fences(target).await?;
         }
         if options.onto {
             derived::remove_indexes(target).await?;
@@ -307,7 +312,7 @@ impl<'c> Run<'c> {
 
     /// Starts a walk over the part of a store that is copied.
     fn walk<'s>(&self, store: &'s dyn Store, scan: ScanOptions) -> Walk<'s> {
-        Walk::new(store, scan).without_withheld(&self.options.include)
+        Walk::new(store, scan).without_notes().without_withheld(&self.options.include)
     }
 
     async fn check_empty(&self) -> Result<()> {
@@ -410,26 +415,29 @@ impl<'c> Run<'c> {
             sent?;
             page = next?;
         }
-        self.noted.note.all_sent = true;
-        self.commit(Batch::new()).await
+        let mut note = self.noted.note.clone();
+        note.all_sent = true;
+        self.commit(Batch::new(), note).await
     }
 
     async fn send(&mut self, namespace: Namespace, items: Vec<Item>) -> Result<()> {
         let mut batch = Batch::new();
         let mut batch_bytes = 0;
+        let mut note = self.noted.note.clone();
         for item in items {
             self.check_size(&namespace, &item)?;
             let item_bytes = item.key.len() + item.meta.len() + item.value.len();
             if batch_bytes > 0 && batch_bytes + item_bytes > self.options.batch_bytes {
-                self.commit(std::mem::take(&mut batch)).await?;
+                self.commit(std::mem::take(&mut batch), note).await?;
+                note = self.noted.note.clone();
                 batch_bytes = 0;
             }
             batch_bytes += item_bytes;
-            self.noted.note.pass(&namespace, &item);
+            note.pass(&namespace, &item);
             self.sent += 1;
             batch = batch.restore(&namespace, item);
         }
-        self.commit(batch).await?;
+        self.commit(batch, note).await?;
         let note = &self.noted.note;
         self.report(CopyStage::Sending, note.rows, note.bytes);
         Ok(())
@@ -448,13 +456,18 @@ impl<'c> Run<'c> {
         Ok(false)
     }
 
-    /// Commits a batch together with the note, which nobody else may have changed.
-    async fn commit(&mut self, mut batch: Batch) -> Result<()> {
-        if self.options.onto {
-            let sent: Vec<_> = batch.writes.iter().filter_map(sent_row).collect();
-            batch = self.noted.note.list_sent(batch, &sent);
+    /// Commits writes and then the note about them. Where it matters what was sent, that is noted before.
+    async fn commit(&mut self, batch: Batch, mut note: Note) -> Result<()> {
+        let sent: Vec<_> = batch.writes.iter().filter_map(sent_row).filter(|_| self.options.onto).collect();
+        if !sent.is_empty() {
+            let (listed, list) = self.noted.note.clone().list_sent(&sent);
+            note.listed_as(&listed);
+            self.noted.commit(self.target, listed, list).await?;
         }
-        self.noted.commit(self.target, batch).await
+        for (partition, part) in Batch::by_partition(batch.writes) {
+            self.noted.commit_rows(self.target, partition, part).await?;
+        }
+        self.noted.commit(self.target, note, Batch::new()).await
     }
 
     /// Removes the note and raises the target's counter to that of the source.

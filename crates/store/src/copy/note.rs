@@ -1,11 +1,17 @@
-//! The progress of a copy, recorded in the target by each of its batches.
+//! The progress of a copy, recorded in the target.
+//!
+//! The note lies in a partition of its own, so it cannot change together with the rows. So that two copies into one target do not mix, each
+//! batch of rows expects a fence: a row that the copy puts into the partition of the rows. Whoever continues a copy first changes the note,
+//! and then removes all fences. The other copy can neither write under its old fences, nor put a new one, because it looks at the note
+//! afterwards.
 
+use crate::derived::is_note;
 use crate::walk::{Walk, WalkPage};
-use crate::{Batch, Condition, Item, Namespace, ScanOptions, Store};
+use crate::{Batch, Condition, Item, Namespace, NamespacesOptions, Partition, ScanOptions, Store};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -28,6 +34,12 @@ const PROBE_PREFIX: &str = "probe/";
 
 /// When the probe expires, if its removal fails.
 const PROBE_LIFE: Duration = Duration::from_secs(60);
+
+/// The key of a fence.
+const FENCE_KEY: &str = "fence";
+
+/// When a fence expires, if nobody removes it. A longer copy puts it again.
+const FENCE_LIFE: Duration = Duration::from_secs(3600);
 
 /// The format version of the note.
 const FORMAT: u32 = 1;
@@ -65,13 +77,16 @@ impl Note {
         Self { format: FORMAT, source: source.to_string(), source_id, onto, all_sent: false, last: None, rows: 0, bytes: 0, sent_lists: 0 }
     }
 
-    /// Adds the list of the rows that a batch sends.
-    pub(super) fn list_sent(&mut self, batch: Batch, sent: &[RowHash]) -> Batch {
-        if sent.is_empty() {
-            return batch;
-        }
+    /// Adds a list of rows that are about to be sent. Returns the note and the batch that puts the list.
+    pub(super) fn list_sent(mut self, sent: &[RowHash]) -> (Self, Batch) {
         self.sent_lists += 1;
-        batch.put(&namespace(), format!("{SENT_PREFIX}{:020}", self.sent_lists), sent.concat())
+        let list = Batch::new().put(&namespace(), format!("{SENT_PREFIX}{:020}", self.sent_lists), sent.concat());
+        (self, list)
+    }
+
+    /// Takes over from another note how many lists there are.
+    pub(super) fn listed_as(&mut self, other: &Self) {
+        self.sent_lists = other.sent_lists;
     }
 
     /// Records that a row is sent.
@@ -140,12 +155,14 @@ pub(super) struct Noted {
     pub(super) note: Note,
     /// The version of its row; `None` if it is not there yet.
     version: Option<Version>,
+    /// The fences of this copy, with their versions.
+    fences: HashMap<Partition, Version>,
 }
 
 impl Noted {
     /// Wraps a note that is not in the target yet.
     pub(super) fn new(note: Note) -> Self {
-        Self { note, version: None }
+        Self { note, version: None, fences: HashMap::new() }
     }
 
     /// Looks up the note of a copy.
@@ -158,27 +175,87 @@ impl Noted {
             let message = format!("the copy in `{store}` was begun by a newer version; finish it with that version");
             return Err(Error::unsupported(message));
         }
-        Ok(Some(Self { note, version: Some(item.version) }))
+        Ok(Some(Self { note, version: Some(item.version), fences: HashMap::new() }))
     }
 
-    /// Commits a batch together with the note.
-    pub(super) async fn commit(&mut self, target: &dyn Store, batch: Batch) -> Result<()> {
-        let note = serde_json::to_vec(&self.note)
+    /// Commits a note, with a batch of other rows beside it. Does nothing if the note is there already and the batch is empty.
+    pub(super) async fn commit(&mut self, target: &dyn Store, note: Note, beside: Batch) -> Result<()> {
+        if self.version.is_some() && self.note == note && beside.is_empty() {
+            return Ok(());
+        }
+        let encoded = serde_json::to_vec(&note)
             .map_err(|source| Error::new(ErrorKind::Internal, "the note of a copy cannot be written").with_source(source))?;
-        let batch = batch.expect(&namespace(), KEY, self.unchanged()).put(&namespace(), KEY, note);
+        let batch = beside.expect(&namespace(), KEY, self.unchanged()).put(&namespace(), KEY, encoded);
         let versions = target.commit(batch).await.map_err(|error| taken(target, error))?;
         self.version = versions.last().copied();
+        self.note = note;
         Ok(())
     }
 
-    /// Removes the note, and raises the target's counter to a version.
+    /// Commits rows of a partition, unless another copy has taken over.
+    pub(super) async fn commit_rows(&mut self, target: &dyn Store, partition: Partition, batch: Batch) -> Result<()> {
+        // A partition whose name leaves no room for a fence has none. Then another copy is noticed at the next note.
+        let Ok(place) = fence_in(&partition) else { return target.commit(batch).await.map(drop) };
+        let is_new = !self.fences.contains_key(&partition);
+        let fence = self.fence(target, &place, &partition).await?;
+        match target.commit(batch.clone().expect(&place, FENCE_KEY, Condition::Version(fence))).await {
+            // It has expired, or another copy has removed it.
+            Err(error) if error.kind() == ErrorKind::Conflict && !is_new => {
+                self.fences.remove(&partition);
+                let fence = self.fence(target, &place, &partition).await?;
+                let batch = batch.expect(&place, FENCE_KEY, Condition::Version(fence));
+                target.commit(batch).await.map(drop).map_err(|error| taken(target, error))
+            }
+            committed => committed.map(drop).map_err(|error| taken(target, error)),
+        }
+    }
+
+    /// Returns the version of the fence in a partition, and puts it first if there is none.
+    async fn fence(&mut self, target: &dyn Store, place: &Namespace, partition: &Partition) -> Result<Version> {
+        if let Some(version) = self.fences.get(partition) {
+            return Ok(*version);
+        }
+        let versions = target.commit(Batch::new().put_for(place, FENCE_KEY, Bytes::new(), FENCE_LIFE)).await?;
+        let found = target.get_part(&namespace(), KEY, 0..0).await?.map(|part| part.item.version);
+        let (Some(version), true) = (versions.first().copied(), found == self.version) else {
+            return Err(taken(target, Error::new(ErrorKind::Conflict, "the note of the copy has changed")));
+        };
+        self.fences.insert(partition.clone(), version);
+        Ok(version)
+    }
+
+    /// Removes the note and the fences, and raises the target's counter to a version.
     pub(super) async fn remove(&self, target: &dyn Store, version: Version) -> Result<()> {
         let batch = lift_counter(Batch::new().expect(&namespace(), KEY, self.unchanged()), version);
-        target.commit(batch).await.map(drop).map_err(|error| taken(target, error))
+        target.commit(batch).await.map_err(|error| taken(target, error))?;
+        for partition in self.fences.keys() {
+            target.commit(Batch::new().delete(&fence_in(partition)?, FENCE_KEY)).await?;
+        }
+        Ok(())
     }
 
     fn unchanged(&self) -> Condition {
         self.version.map_or(Condition::Absent, Condition::Version)
+    }
+}
+
+/// Returns the namespace of the fence in a partition.
+fn fence_in(partition: &Partition) -> Result<Namespace> {
+    partition.namespace(COPY_NAMESPACE)
+}
+
+/// Removes the fences of all copies into a store. Lists all namespaces.
+pub(super) async fn remove_fences(target: &dyn Store) -> Result<()> {
+    let mut options = NamespacesOptions::new();
+    loop {
+        let page = target.namespaces(options.clone()).await?;
+        for fence in page.namespaces.iter().filter(|found| is_note(found) && **found != namespace()) {
+            target.commit(Batch::new().delete_prefix(fence, "")).await?;
+        }
+        match page.namespaces.last() {
+            Some(last) if page.more => options = options.with_start_after(last.clone()),
+            _ => return Ok(()),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Compared {
 impl Run<'_> {
     /// Reads both sides and compares every row; the inner error is the first difference.
     pub(super) async fn compare(&mut self) -> Result<Result<Compared>> {
-        let mut sides = SideBySide::new(self.compared(self.source, self.pages()), self.compared(self.target, self.pages()));
+        let mut sides = SideBySide::new(self.walk(self.source, self.pages()), self.walk(self.target, self.pages()));
         let mut compared = Compared::default();
         let mut digest = Digest::default();
         let mut last: Option<Namespace> = None;

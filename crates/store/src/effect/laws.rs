@@ -21,7 +21,7 @@ fn time(microseconds: i64) -> Timestamp {
 }
 
 fn namespace() -> impl Strategy<Value = Namespace> {
-    select(vec!["a", "b"]).prop_map(|name| Namespace::parse(name).expect("a legal namespace"))
+    select(vec!["p//a", "p//b"]).prop_map(|name| Namespace::parse(name).expect("a legal namespace"))
 }
 
 fn key() -> impl Strategy<Value = String> {
@@ -57,7 +57,7 @@ fn write() -> impl Strategy<Value = BatchWrite> {
         2 => restore(),
         2 => (any::<u8>(), time_to_live()).prop_map(|(value, time_to_live)| {
             // The log has a separate namespace, because a batch may not append to a log and delete from it by prefix.
-            let namespace = Namespace::parse("log").expect("a legal namespace");
+            let namespace = Namespace::parse("p//log").expect("a legal namespace");
             BatchWrite::Append { namespace, meta: Bytes::new(), value: Bytes::from(vec![value]), time_to_live }
         }),
         3 => (namespace(), key(), time_to_live())
@@ -77,7 +77,7 @@ fn is_live(item: &Item, now: i64) -> bool {
 
 async fn rows(store: &MemoryStore) -> Rows {
     let mut rows = Rows::new();
-    for name in ["a", "b", "log"] {
+    for name in ["p//a", "p//b", "p//log"] {
         let namespace = Namespace::parse(name).expect("a legal namespace");
         let page = store.scan(&namespace, ScanOptions::new().with_values(true)).await.expect("a scan");
         for entry in page.entries {

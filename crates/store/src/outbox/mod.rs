@@ -33,7 +33,7 @@ use treehold_core::ops::{Changed, Extensions};
 ///
 /// # fn main() -> treehold_core::Result<()> {
 /// let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-/// let runs = Namespace::parse("runs")?;
+/// let runs = Namespace::parse("acme/ada/runs")?;
 /// let mut outbox = Outbox::new();
 /// let receipt = outbox.push_rows(store, Batch::new().put(&runs, "7", "wrote the plan").writes);
 /// // Pass the options to `apply`. A tier that keeps its files in the same partition of `store` commits the row with them.

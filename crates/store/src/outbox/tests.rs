@@ -10,9 +10,18 @@ fn store() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
 }
 
+fn partition(text: &str) -> Partition {
+    Namespace::parse(text).expect("a namespace").partition()
+}
+
+/// Returns the partition of the rows.
+fn here() -> Partition {
+    partition("acme/ada")
+}
+
 fn outbox(store: &Arc<dyn Store>) -> (Outbox, Receipt) {
     let mut outbox = Outbox::new();
-    let rows = Batch::new().put(&Namespace::parse("runs").expect("a namespace"), "1", "done").writes;
+    let rows = Batch::new().put(&Namespace::parse("acme/ada/runs").expect("a namespace"), "1", "done").writes;
     let receipt = outbox.push_rows(store.clone(), rows);
     (outbox, receipt)
 }
@@ -28,33 +37,36 @@ fn refused() -> Error {
 }
 
 #[test]
-fn entry_is_taken_once_and_only_for_its_store() {
+fn entry_is_taken_once_and_only_for_its_store_and_partition() {
     let store = store();
     let (outbox, receipt) = outbox(&store);
-    assert_eq!((rows_of(&outbox.take(&self::store())), receipt.delivery()), (0, Delivery::Ignored));
-    let taken = outbox.take(&store);
-    assert_eq!((rows_of(&taken), rows_of(&outbox.take(&store)), receipt.delivery()), (1, 0, Delivery::Unknown));
+    assert_eq!((rows_of(&outbox.take(&self::store(), &here())), receipt.delivery()), (0, Delivery::Ignored));
+    for elsewhere in ["acme/bob", "acme", "ada", "acme//ada"].map(partition) {
+        assert_eq!((rows_of(&outbox.take(&store, &elsewhere)), receipt.delivery()), (0, Delivery::Ignored), "{elsewhere}");
+    }
+    let taken = outbox.take(&store, &here());
+    assert_eq!((rows_of(&taken), rows_of(&outbox.take(&store, &here())), receipt.delivery()), (1, 0, Delivery::Unknown));
     taken.committed(None);
-    assert_eq!((rows_of(&outbox.clone().take(&store)), receipt.delivery()), (0, Delivery::Committed));
+    assert_eq!((rows_of(&outbox.clone().take(&store, &here())), receipt.delivery()), (0, Delivery::Committed));
 }
 
 #[test]
 fn entry_is_taken_again_after_a_commit_that_was_refused_or_is_unknown() {
     let store = store();
     let (outbox, receipt) = outbox(&store);
-    outbox.take(&store).failed(&refused());
+    outbox.take(&store, &here()).failed(&refused());
     assert_eq!(receipt.delivery(), Delivery::Ignored);
-    drop(outbox.take(&store));
+    drop(outbox.take(&store, &here()));
     assert_eq!(receipt.delivery(), Delivery::Ignored, "its rows were never written");
-    let taken = outbox.take(&store);
+    let taken = outbox.take(&store, &here());
     assert_eq!(rows_of(&taken), 1);
     drop(taken);
     assert_eq!(receipt.delivery(), Delivery::Unknown);
-    let taken = outbox.take(&store);
+    let taken = outbox.take(&store, &here());
     assert_eq!(rows_of(&taken), 1);
     taken.failed(&Error::new(ErrorKind::Unavailable, "lost").with_unknown_effect());
     assert_eq!(receipt.delivery(), Delivery::Unknown);
-    outbox.take(&store).committed(None);
+    outbox.take(&store, &here()).committed(None);
     assert_eq!(receipt.delivery(), Delivery::Committed);
 }
 
@@ -62,20 +74,22 @@ fn entry_is_taken_again_after_a_commit_that_was_refused_or_is_unknown() {
 fn held_entry_is_taken_only_by_its_holder() {
     let store = store();
     let (outbox, receipt) = outbox(&store);
-    assert!(outbox.hold(Some(&self::store()), &[]).is_empty() && outbox.hold(None, &[]).is_empty());
-    assert_eq!(receipt.delivery(), Delivery::Ignored, "a required entry is not held for another store");
-    let held = outbox.hold(Some(&store), &[]);
+    assert!(outbox.hold(Some((&self::store(), &here())), &[]).is_empty() && outbox.hold(None, &[]).is_empty());
+    assert!(outbox.hold(Some((&store, &partition("acme/bob"))), &[]).is_empty());
+    assert_eq!(receipt.delivery(), Delivery::Ignored, "a required entry is not held for another store or partition");
+    let held = outbox.hold(Some((&store, &here())), &[]);
+    assert!(held[0].is_of(&store, &here()) && !held[0].is_of(&store, &partition("acme")) && !held[0].is_of(&self::store(), &here()));
     assert_eq!((held.len(), receipt.delivery()), (1, Delivery::Held));
-    assert!(outbox.hold(Some(&store), &[]).is_empty());
-    assert_eq!(rows_of(&outbox.take(&store)), 0);
+    assert!(outbox.hold(Some((&store, &here())), &[]).is_empty());
+    assert_eq!(rows_of(&outbox.take(&store, &here())), 0);
     let save = Outbox::of_held(&held);
-    save.take(&store).failed(&refused());
+    save.take(&store, &here()).failed(&refused());
     assert_eq!(receipt.delivery(), Delivery::Held);
-    let taken = save.take(&store);
+    let taken = save.take(&store, &here());
     assert_eq!(rows_of(&taken), 1);
     drop(taken);
     assert_eq!(receipt.delivery(), Delivery::Held, "a dropped attempt leaves the entry held");
-    let taken = save.take(&store);
+    let taken = save.take(&store, &here());
     assert_eq!(rows_of(&taken), 1);
     taken.committed(None);
     drop(held);
@@ -83,10 +97,18 @@ fn held_entry_is_taken_only_by_its_holder() {
 }
 
 #[test]
+fn rows_without_writes_are_no_entry() {
+    let mut outbox = Outbox::new();
+    let receipt = outbox.push_rows(store(), Vec::new());
+    assert!(outbox.is_empty());
+    assert_eq!(receipt.delivery(), Delivery::Ignored);
+}
+
+#[test]
 fn held_entry_that_is_not_saved_is_dropped() {
     let store = store();
     let (outbox, receipt) = outbox(&store);
-    drop(outbox.hold(Some(&store), &[]));
+    drop(outbox.hold(Some((&store, &here())), &[]));
     assert_eq!(receipt.delivery(), Delivery::Dropped);
 }
 
@@ -99,8 +121,12 @@ impl OutboxEntry for Curious {
         &self.0
     }
 
+    fn is_in(&self, partition: &Partition) -> bool {
+        *partition == here()
+    }
+
     fn write(&self, rows: &mut OutboxRows) -> treehold_core::error::Result<()> {
-        let namespace = Namespace::parse("curious")?;
+        let namespace = Namespace::parse("acme/ada/curious")?;
         Batch::new().delete(&namespace, "x").put(&namespace, "x", "").writes.into_iter().for_each(|write| rows.push(write));
         *self.1.lock() = (0..3).map(|change| (rows.is_unchanged(change), rows.version_of(change))).collect();
         Ok(())
@@ -114,7 +140,7 @@ fn entry_receives_the_outcome_of_its_own_changes() {
     let curious = Arc::new(Curious(store.clone(), Default::default()));
     outbox.push_shared(curious.clone());
     let learned = |outbox: &Outbox, outcomes: Vec<FileOutcome>| {
-        let taken = outbox.take(&store);
+        let taken = outbox.take(&store, &here());
         taken.write(&mut OutboxRows::of_changes(5, outcomes)).expect("written");
         taken.failed(&refused());
         curious.1.lock().clone()
@@ -130,7 +156,7 @@ fn entry_receives_the_outcome_of_its_own_changes() {
     let path = VfsPathBuf::parse("/a").expect("a path");
     let changed =
         [Changed::new(OpKind::Write, path.clone()).with_file(Version::new(9), 1), Changed::new(OpKind::Delete, path).with_entries(0)];
-    let held = outbox.hold(Some(&store), &changed);
+    let held = outbox.hold(Some((&store, &here())), &changed);
     assert_eq!(
         learned(&Outbox::of_held(&held), Vec::new()),
         [(false, Some(FileVersion::Known(Version::new(9)))), (true, None), (false, None)]
