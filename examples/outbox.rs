@@ -1,4 +1,5 @@
-//! Rows of an embedder that commit together with file changes: a run's journal that can never disagree with its files.
+//! Rows of an embedder that commit together with file changes: a run's journal that can never disagree with its files. Its rows lie in the
+//! partition of the user, as the files do.
 //!
 //! Run it with `cargo run --example outbox`.
 
@@ -14,7 +15,7 @@ use treehold::{Backend, ErrorKind, MemoryStore, Namespace, Scope, Store, StoreBa
 
 /// Creates an outbox with an entry for the journal: the row `key` commits with the changes, or not at all.
 fn entry(store: &Arc<dyn Store>, key: &str) -> treehold::Result<(Outbox, Receipt)> {
-    let row = Batch::new().put(&Namespace::parse("journal")?, key, "done");
+    let row = Batch::new().put(&Namespace::parse("acme/ada/journal")?, key, "done");
     let mut outbox = Outbox::new();
     let receipt = outbox.push_rows(store.clone(), row.writes);
     Ok((outbox, receipt))
@@ -28,7 +29,7 @@ fn journal(store: &Arc<dyn Store>, key: &str) -> treehold::Result<(ApplyOptions,
 
 /// Returns whether the journal has a row.
 async fn is_noted(store: &Arc<dyn Store>, key: &str) -> treehold::Result<bool> {
-    Ok(store.get(&Namespace::parse("journal")?, key).await?.is_some())
+    Ok(store.get(&Namespace::parse("acme/ada/journal")?, key).await?.is_some())
 }
 
 fn write(path: &str, content: &'static str) -> treehold::Result<Change> {
@@ -40,10 +41,10 @@ async fn main() -> treehold::Result<()> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let rows = store.clone();
     let workspace = Workspace::builder()
-        .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), Namespace::parse("memories")?))))?
+        .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), Namespace::parse("acme/ada/memories")?))))?
         .checkpointer(StoreCheckpointer::new(store.clone()))
         .build();
-    let session = workspace.session(Scope::new().with_thread("monday")).await?;
+    let session = workspace.session(Scope::new().with_tenant("acme").with_user("ada").with_thread("monday")).await?;
     let tree = session.backend();
 
     // On a route to the store, the row commits with the file.

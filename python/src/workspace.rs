@@ -17,7 +17,7 @@ use std::sync::Arc;
 use treehold::audit::AuditLog;
 use treehold::checkpoint::{
     At, Checkpoint, Checkpointer, ListOptions, MemoryCheckpointer, MergeOptions, MergeResolution, MergeStrategy, PutOptions,
-    StoreCheckpointer,
+    StoreCheckpointer, partition_of,
 };
 use treehold::config::{Config, ConfigBase, Registry};
 use treehold::feed::{Feed, FeedPage, FeedView};
@@ -25,7 +25,7 @@ use treehold::layer::Allowance;
 use treehold::memory::MemorySettings;
 use treehold::ops::Version;
 use treehold::session::{CallNotes, ThreadDurability, UndoOf};
-use treehold::store::Outbox;
+use treehold::store::{BatchWrite, Outbox};
 use treehold::tools::consent;
 use treehold::tools::{ToolCall, ToolFormat, ToolOutput, ToolSet};
 use treehold::workspace::Workspace;
@@ -513,6 +513,13 @@ impl PySession {
             return Err(invalid(py, "a batch that is committed with a checkpoint has no preconditions; leave them out"));
         }
         let store = self.thread_store(py)?;
+        let own = partition_of(session.scope()).map_err(|error| raised(py, error))?;
+        if let Some(stray) = batch.writes.iter().map(BatchWrite::namespace).find(|namespace| namespace.partition() != own) {
+            let message = format!(
+                "the batch changes `{stray}`, which is in another partition than the thread; rows that commit with a checkpoint lie in `{own}`"
+            );
+            return Err(raised(py, Error::unsupported(message)));
+        }
         Ok(Work::new(async move {
             let mut outbox = Outbox::new();
             let receipt = outbox.push_rows(store, batch.writes);

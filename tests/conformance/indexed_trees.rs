@@ -1,6 +1,6 @@
 //! Fresh trees with indexes of both kinds, one for each engine that they are made for.
 
-use crate::trees::rows_in;
+use crate::trees::{partition, rows_in};
 use std::sync::Arc;
 use treehold::Store;
 use treehold::backend::IndexKind;
@@ -29,5 +29,5 @@ pub(crate) async fn postgres() -> Fresh<Tree> {
 
 fn indexed(store: impl Store + 'static) -> Tree {
     let store: Arc<dyn Store> = Arc::new(store);
-    Tree::new(rows_in(&store).with_index(IndexKind::Trigram).with_index(IndexKind::Words)).with_store(store)
+    Tree::new(rows_in(&store).with_index(IndexKind::Trigram).with_index(IndexKind::Words)).with_store(store, partition())
 }

@@ -3,7 +3,7 @@
 //! A layer that only refuses (read-only) is left out, as no tree behind it could be filled. Around rows, a layer must pass on the outbox
 //! of a change.
 
-use crate::trees::rows_in;
+use crate::trees::{partition, rows_in};
 use std::sync::Arc;
 use std::time::Duration;
 use treehold::conformance::Fresh;
@@ -24,7 +24,7 @@ macro_rules! layers {
         #[allow(dead_code, reason = "random histories run around the state tier only")]
         pub(crate) async fn $rows() -> Fresh<Tree> {
             let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-            Tree::new($layer(Arc::new(rows_in(&store))).await).with_store(store).fresh()
+            Tree::new($layer(Arc::new(rows_in(&store))).await).with_store(store, partition()).fresh()
         }
     )+};
 }

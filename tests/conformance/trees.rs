@@ -10,7 +10,8 @@ use treehold::composite::CompositeBackend;
 use treehold::conformance::Fresh;
 use treehold::conformance::backend::Tree;
 use treehold::conformance::model::ModelBackend;
-use treehold::{Backend, BackendExt, MemoryStore, Namespace, OverlayBackend, StateBackend, Store, StoreBackend, Subtree};
+use treehold::store::Partition;
+use treehold::{Backend, BackendExt, MemoryStore, OverlayBackend, StateBackend, Store, StoreBackend, Subtree};
 
 pub(crate) async fn model() -> Fresh<Tree> {
     Tree::new(ModelBackend::new()).fresh()
@@ -23,11 +24,16 @@ pub(crate) async fn state() -> Fresh<Tree> {
 /// Returns the rows of a store as a tree that commits to it.
 pub(crate) fn rows_tree(store: impl Store + 'static) -> Tree {
     let store: Arc<dyn Store> = Arc::new(store);
-    Tree::new(rows_in(&store)).with_store(store)
+    Tree::new(rows_in(&store)).with_store(store, partition())
 }
 
 pub(crate) fn rows_in(store: &Arc<dyn Store>) -> StoreBackend {
-    StoreBackend::new(store.clone(), Namespace::new(["acme", "ada", "files"]).unwrap())
+    StoreBackend::new(store.clone(), partition().namespace(["files"]).unwrap())
+}
+
+/// Returns the partition of the rows of trees.
+pub(crate) fn partition() -> Partition {
+    Partition::new(["acme", "ada"]).unwrap()
 }
 
 pub(crate) async fn store_memory() -> Fresh<Tree> {
@@ -42,13 +48,13 @@ pub(crate) async fn store_small_pages() -> Fresh<Tree> {
 /// Every change keeps the content that it replaces.
 pub(crate) async fn store_with_history() -> Fresh<Tree> {
     let store: Arc<dyn Store> = Arc::new(SmallPages::default());
-    Tree::new(rows_in(&store).with_history(HistoryPolicy::new())).with_store(store).fresh()
+    Tree::new(rows_in(&store).with_history(HistoryPolicy::new())).with_store(store, partition()).fresh()
 }
 
 /// Every file is indexed, and searches use the index.
 pub(crate) async fn store_indexed() -> Fresh<Tree> {
     let store: Arc<dyn Store> = Arc::new(SmallPages::default());
-    Tree::new(rows_in(&store).with_index(IndexKind::Trigram).with_index(IndexKind::Words)).with_store(store).fresh()
+    Tree::new(rows_in(&store).with_index(IndexKind::Trigram).with_index(IndexKind::Words)).with_store(store, partition()).fresh()
 }
 
 #[cfg(feature = "sqlite")]
@@ -113,7 +119,7 @@ pub(crate) async fn composite_default() -> Fresh<Tree> {
 pub(crate) async fn composite_mount() -> Fresh<Tree> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let tree = composite(state_with_noise().await, [("/mem", arc(rows_in(&store))), ("/mem2", state_with_noise().await)]);
-    Tree::new(tree).at("/mem").with_store(store).fresh()
+    Tree::new(tree).at("/mem").with_store(store, partition()).fresh()
 }
 
 /// A mount in a mount in a mount, each in its own composite.
@@ -128,7 +134,7 @@ pub(crate) async fn composite_nested() -> Fresh<Tree> {
 pub(crate) async fn composite_three_deep() -> Fresh<Tree> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let routes = [("/a", state_with_noise().await), ("/a/b", state_with_noise().await), ("/a/b/c", arc(rows_in(&store)))];
-    Tree::new(composite(state_with_noise().await, routes)).at("/a/b/c").with_store(store).fresh()
+    Tree::new(composite(state_with_noise().await, routes)).at("/a/b/c").with_store(store, partition()).fresh()
 }
 
 /// The root of a composite. It mounts an absent file, so that every listing and search is merged.
@@ -155,7 +161,7 @@ pub(crate) async fn overlay_empty() -> Fresh<Tree> {
 /// An overlay whose upper tree is in rows of a store.
 pub(crate) async fn overlay_store() -> Fresh<Tree> {
     let store: Arc<dyn Store> = Arc::new(SmallPages::default());
-    Tree::new(OverlayBackend::new(arc(StateBackend::new()), arc(rows_in(&store)))).with_store(store).fresh()
+    Tree::new(OverlayBackend::new(arc(StateBackend::new()), arc(rows_in(&store)))).with_store(store, partition()).fresh()
 }
 
 /// An overlay over a directory of a tree with other files.
@@ -179,14 +185,14 @@ pub(crate) async fn overlay_hiding() -> Fresh<Tree> {
     for entry in listing.entries {
         overlay.delete_all(entry.path.as_str()).await.unwrap();
     }
-    Tree::new(overlay).with_store(store).fresh()
+    Tree::new(overlay).with_store(store, partition()).fresh()
 }
 
 /// An overlay over an overlay.
 pub(crate) async fn overlay_nested() -> Fresh<Tree> {
     let inner = OverlayBackend::new(arc(StateBackend::new()), arc(StateBackend::new()));
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    Tree::new(OverlayBackend::new(arc(inner), arc(rows_in(&store)))).with_store(store).fresh()
+    Tree::new(OverlayBackend::new(arc(inner), arc(rows_in(&store)))).with_store(store, partition()).fresh()
 }
 
 /// An overlay over a directory of the host.
@@ -195,7 +201,7 @@ pub(crate) async fn overlay_filesystem() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();
     let lower = treehold::FilesystemBackend::open(directory.path(), treehold::FilesystemOptions::new()).unwrap();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    Tree::new(OverlayBackend::new(arc(lower), arc(rows_in(&store)))).with_store(store).fresh().keeping(directory)
+    Tree::new(OverlayBackend::new(arc(lower), arc(rows_in(&store)))).with_store(store, partition()).fresh().keeping(directory)
 }
 
 fn absent_file() -> Arc<dyn Backend> {

@@ -17,14 +17,14 @@ const FIRST: &str = "TREEHOLD_TEST_OUTBOX_FIRST";
 const ROUNDS: usize = 8;
 
 fn journal() -> Namespace {
-    Namespace::parse("journal").unwrap()
+    Namespace::parse("acme/ada/journal").unwrap()
 }
 
 fn opened(path: &Path) -> (Arc<dyn Store>, Threads) {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path).unwrap());
     let rows = store.clone();
     let workspace = Workspace::builder()
-        .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), Namespace::parse("memories")?))))
+        .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), Namespace::parse("acme/ada/memories")?))))
         .unwrap()
         .checkpointer(StoreCheckpointer::new(store.clone()))
         .build();

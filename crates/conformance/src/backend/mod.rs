@@ -35,7 +35,7 @@ use treehold_core::ops::{
     SearchOptions, SearchResult, StatOptions, Version, WriteMode,
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
-use treehold_store::Store;
+use treehold_store::{Partition, Store};
 use treehold_tree::backend::{Backend, BackendExt};
 
 /// The subject of a case.
@@ -46,7 +46,7 @@ pub struct Tree {
     backend: Arc<dyn Backend>,
     base: VfsPathBuf,
     /// The store to which it commits its files.
-    store: Option<Arc<dyn Store>>,
+    store: Option<(Arc<dyn Store>, Partition)>,
 }
 
 impl fmt::Debug for Tree {
@@ -71,16 +71,17 @@ impl Tree {
         self
     }
 
-    /// Says that the tree commits its files to a store, so that rows of an outbox commit with them. Other trees must ignore outboxes.
+    /// Says that the tree commits its files to a partition of a store, so that rows of an outbox commit with them. Other trees must ignore
+    /// outboxes.
     #[must_use]
-    pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
-        self.store = Some(store);
+    pub fn with_store(mut self, store: Arc<dyn Store>, partition: Partition) -> Self {
+        self.store = Some((store, partition));
         self
     }
 
-    /// Returns the store to which the tree commits its files.
-    pub fn store(&self) -> Option<&Arc<dyn Store>> {
-        self.store.as_ref()
+    /// Returns the store to which the tree commits its files, and the partition.
+    pub fn store(&self) -> Option<(&Arc<dyn Store>, &Partition)> {
+        self.store.as_ref().map(|(store, partition)| (store, partition))
     }
 
     /// Makes the tree the subject of a case.
@@ -318,6 +319,7 @@ cases! { $
     outbox_rows_commit_with_a_change_that_finds_everything_done,
     outbox_rows_are_not_committed_with_a_refused_change,
     outbox_rows_of_another_store_are_ignored,
+    outbox_rows_of_another_partition_are_ignored,
     ls_sorts_by_name,
     ls_shows_children_only,
     ls_entries_equal_stat,

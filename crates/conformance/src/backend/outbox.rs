@@ -4,7 +4,7 @@ use super::{Subject, Tree};
 use std::sync::Arc;
 use treehold_core::error::ErrorKind;
 use treehold_core::ops::{ApplyOptions, Change, Edit, WriteMode};
-use treehold_store::{BatchWrite, Delivery, MemoryStore, Namespace, Outbox, Receipt, ScanOptions, Store};
+use treehold_store::{BatchWrite, Delivery, MemoryStore, Namespace, Outbox, Partition, Receipt, ScanOptions, Store};
 use treehold_tree::backend::BackendExt as _;
 
 /// A log in a store, where each commit of its entry leaves one more row.
@@ -14,13 +14,16 @@ struct Log {
 }
 
 impl Log {
-    /// Returns the log in the store of the tree, or in a separate store if the tree commits to none.
+    /// Returns the log in the partition of the tree, or in a separate store if the tree commits to none.
     fn of(tree: &Tree) -> Self {
-        Self::on(tree.store().cloned().unwrap_or_else(|| Arc::new(MemoryStore::new())))
+        match tree.store() {
+            Some((store, partition)) => Self::on(store.clone(), partition),
+            None => Self::on(Arc::new(MemoryStore::new()), &elsewhere()),
+        }
     }
 
-    fn on(store: Arc<dyn Store>) -> Self {
-        Self { store, namespace: Namespace::new(["outbox", "log"]).expect("a namespace") }
+    fn on(store: Arc<dyn Store>, partition: &Partition) -> Self {
+        Self { store, namespace: partition.namespace(["outbox", "log"]).expect("a namespace") }
     }
 
     /// Returns options with an entry that appends a row.
@@ -35,6 +38,11 @@ impl Log {
     async fn rows(&self) -> usize {
         self.store.scan(&self.namespace, ScanOptions::new()).await.expect("scanned").entries.len()
     }
+}
+
+/// Returns a partition in which no tree lies.
+fn elsewhere() -> Partition {
+    Partition::new(["elsewhere", "outbox"]).expect("a partition")
 }
 
 fn write(tree: &Tree, path: &str, content: &'static str) -> Change {
@@ -81,9 +89,18 @@ pub(super) async fn outbox_rows_are_not_committed_with_a_refused_change(tree: Su
 }
 
 pub(super) async fn outbox_rows_of_another_store_are_ignored(tree: Subject) {
-    let log = Log::on(Arc::new(MemoryStore::new()));
+    let partition = tree.store().map_or_else(elsewhere, |(_, partition)| partition.clone());
+    are_ignored(&tree, Log::on(Arc::new(MemoryStore::new()), &partition)).await;
+}
+
+pub(super) async fn outbox_rows_of_another_partition_are_ignored(tree: Subject) {
+    let store = tree.store().map_or_else(|| Arc::new(MemoryStore::new()) as Arc<dyn Store>, |(store, _)| store.clone());
+    are_ignored(&tree, Log::on(store, &elsewhere())).await;
+}
+
+async fn are_ignored(tree: &Tree, log: Log) {
     let (options, receipt) = log.entry();
-    tree.backend().apply(&[write(&tree, "/a", "one")], &options).await.expect("written");
+    tree.backend().apply(&[write(tree, "/a", "one")], &options).await.expect("written");
     assert_eq!((receipt.delivery(), log.rows().await), (Delivery::Ignored, 0));
-    assert_eq!(text(&tree, "/a").await, "one");
+    assert_eq!(text(tree, "/a").await, "one");
 }

@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 use treehold_core::error::ErrorKind;
 use treehold_core::ops::{ApplyOptions, Change, Edit, WriteMode};
 use treehold_core::path::VfsPathBuf;
+use treehold_core::scope::Scope;
 use treehold_store::{BatchWrite, Delivery, MemoryStore, Namespace, Outbox, Receipt, ScanOptions, Store};
 use treehold_tree::backend::{Backend, BackendExt};
-use treehold_tree::checkpoint::PutOptions;
+use treehold_tree::checkpoint::{PutOptions, partition_of};
 
 fn log() -> Namespace {
-    Namespace::new(["outbox", "log"]).expect("a namespace")
+    partition_of(&Scope::new()).and_then(|own| own.namespace(["outbox", "log"])).expect("a namespace")
 }
 
 /// Returns an outbox with an entry that appends a row.
@@ -39,7 +40,7 @@ async fn rows(store: &Arc<dyn Store>) -> usize {
 fn opened() -> (Arc<Lossy>, Arc<dyn Store>, Arc<LiveThread>, ThreadTree) {
     let lossy = Arc::new(Lossy::default());
     let checkpointer = Arc::new(treehold_tree::checkpoint::StoreCheckpointer::new(lossy.clone()));
-    let scope = treehold_core::scope::Scope::new().with_thread("t");
+    let scope = Scope::new().with_thread("t");
     // Entries compare the store by its handle, so both must have one address.
     let live = Arc::new(LiveThread::new(scope, Some(checkpointer), ThreadDurability::Exit));
     (lossy.clone(), lossy, live.clone(), ThreadTree(live))

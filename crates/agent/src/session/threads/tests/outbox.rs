@@ -6,9 +6,10 @@ use treehold_core::ops::WriteMode;
 use treehold_core::path::VfsPathBuf;
 use treehold_store::{BatchWrite, Delivery, Namespace, Outbox, Receipt, ScanOptions, Store};
 use treehold_tree::backend::StoreBackend;
+use treehold_tree::checkpoint::partition_of;
 
 fn journal() -> Namespace {
-    Namespace::parse("journal").expect("a namespace")
+    partition_of(&Scope::new()).and_then(|own| own.namespace(["journal"])).expect("a namespace")
 }
 
 /// Returns an outbox with one row of the journal.
@@ -23,14 +24,16 @@ async fn rows(store: &Arc<dyn Store>) -> usize {
     store.scan(&journal(), ScanOptions::new()).await.expect("scanned").entries.len()
 }
 
-/// Returns the threads of a process with rows at `/memories` in the same store, and at `/far` in another one.
+/// Returns the threads of a process with rows at `/memories` in the partition of the threads, at `/shared` in another one of the same store,
+/// and at `/far` in another store.
 fn process_with_rows(store: &Arc<dyn Store>, durability: ThreadDurability) -> Threads {
-    let near = store.clone();
+    let (near, shared) = (store.clone(), store.clone());
     let far: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let workspace = Workspace::builder()
-        .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(near.clone(), namespace()))))
+        .mount("/memories", move |scope| Ok(Arc::new(StoreBackend::new(near.clone(), partition_of(scope)?.namespace(["memories"])?))))
+        .and_then(|builder| builder.mount("/shared", move |_| Ok(Arc::new(StoreBackend::new(shared.clone(), namespace())))))
         .and_then(|builder| builder.mount("/far", move |_| Ok(Arc::new(StoreBackend::new(far.clone(), namespace())))))
-        .expect("two mounts")
+        .expect("three mounts")
         .checkpointer(StoreCheckpointer::new(store.clone()))
         .durability(durability)
         .build();
@@ -42,7 +45,8 @@ async fn rows_of_a_call_commit_with_its_changes_or_are_ignored() {
     let failing = call("edit_file", json!({"path": "/start", "old_string": "none such", "new_string": ""}));
     let cases = [
         ("state", write("/a", "one"), Delivery::Committed),
-        ("rows of the same store", write("/memories/a", "one"), Delivery::Committed),
+        ("rows of the same partition", write("/memories/a", "one"), Delivery::Committed),
+        ("rows of another partition", write("/shared/a", "one"), Delivery::Ignored),
         ("rows of another store", write("/far/a", "one"), Delivery::Ignored),
         ("a move from the state", call("move", json!({"from": "/a", "to": "/memories/b"})), Delivery::Committed),
         ("a read", call("read_file", json!({"path": "/start"})), Delivery::Ignored),
