@@ -30,7 +30,7 @@ fn process_with_rows(store: &Arc<dyn Store>, durability: ThreadDurability) -> Th
     let (near, shared) = (store.clone(), store.clone());
     let far: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let workspace = Workspace::builder()
-        .mount("/memories", move |scope| Ok(Arc::new(StoreBackend::new(near.clone(), partition_of(scope)?.namespace(["memories"])?))))
+        .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(near.clone(), partition_of(&Scope::new())?.namespace(["memories"])?))))
         .and_then(|builder| builder.mount("/shared", move |_| Ok(Arc::new(StoreBackend::new(shared.clone(), namespace())))))
         .and_then(|builder| builder.mount("/far", move |_| Ok(Arc::new(StoreBackend::new(far.clone(), namespace())))))
         .expect("three mounts")
