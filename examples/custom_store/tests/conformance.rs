@@ -27,7 +27,7 @@ async fn reopened_store_has_the_same_rows_and_counter() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("rows.log");
     let store = LogStore::open(&file).expect("opened");
-    let other = Namespace::new(["ada"]).expect("a legal namespace");
+    let other = Namespace::new(["ada", "notes", "log"]).expect("a legal namespace");
     for batch in [
         Batch::new().put_with_meta(&notes(), "a", "meta", "1").put(&notes(), "b", "2").put(&other, "gone/x", "3"),
         Batch::new().put(&notes(), "a", "4").touch(&notes(), "b", Some(Duration::from_secs(3_600))).delete_prefix(&other, "gone/"),

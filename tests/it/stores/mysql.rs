@@ -304,7 +304,8 @@ async fn namespaces_without_rows_are_not_examined() {
         let sql = format!("SELECT COUNT(*) FROM `{}`.treehold_namespaces WHERE namespace <> ''", database.name);
         administer(&sql).await.unwrap()[0].get::<u64, _>(0).unwrap()
     };
-    let spaces: Vec<Namespace> = (0..30).map(|number| Namespace::new(["n".to_owned(), number.to_string()]).unwrap()).collect();
+    let spaces: Vec<Namespace> =
+        (0..30).map(|number| Namespace::new(["acme".to_owned(), "ada".to_owned(), number.to_string()]).unwrap()).collect();
     let puts = || spaces.iter().fold(Batch::new(), |batch, space| batch.put(space, "k", "").put(space, "l", ""));
     store.commit(puts()).await.unwrap();
     assert_eq!(listed().await, 30);

@@ -256,7 +256,10 @@ async fn page_that_is_always_disturbed_fails() {
     let store = RedisStore::open_with(options).await.unwrap();
     let spaces: Vec<_> = (0..600).map(|number| Namespace::new([format!("{number:03}")]).unwrap()).collect();
     let rows = (0..2_000).fold(Batch::new(), |batch, number| batch.put(&namespace(), format!("{number:04}"), "0"));
-    store.commit(spaces.iter().fold(rows, |batch, space| batch.put(space, "k", "0"))).await.unwrap();
+    store.commit(rows).await.unwrap();
+    for space in &spaces {
+        store.commit(Batch::new().put(space, "k", "0")).await.unwrap();
+    }
     let writer = tokio::spawn({
         let store = store.clone();
         async move {

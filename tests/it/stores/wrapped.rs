@@ -58,6 +58,10 @@ impl<W: Wrapper> Wrapped<W> {
     pub(crate) fn new(inner: Arc<dyn Store>, wrapper: W) -> Self {
         Self { inner, wrapper }
     }
+
+    pub(crate) fn wrapper(&self) -> &W {
+        &self.wrapper
+    }
 }
 
 impl<W: Wrapper> fmt::Display for Wrapped<W> {

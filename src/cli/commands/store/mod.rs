@@ -222,7 +222,8 @@ async fn list_keys(context: &mut Context, store: &dyn Rows, namespace: &Namespac
         context.out.json_end(count)?;
     }
     if count == 0 {
-        context.out.notice(format_args!("`{namespace}` has no such row; `treehold store ls` lists the namespaces"));
+        let what = if options.prefix.is_empty() { "rows".to_owned() } else { format!("keys that start with `{}`", options.prefix) };
+        context.out.notice(format_args!("`{namespace}` has no {what}; `treehold store ls` lists the namespaces"));
     }
     Ok(Outcome::found(count > 0))
 }
