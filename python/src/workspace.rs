@@ -17,7 +17,7 @@ use std::sync::Arc;
 use treehold::audit::AuditLog;
 use treehold::checkpoint::{
     At, Checkpoint, Checkpointer, ListOptions, MemoryCheckpointer, MergeOptions, MergeResolution, MergeStrategy, PutOptions,
-    StoreCheckpointer,
+    StoreCheckpointer, partition_of,
 };
 use treehold::config::{Config, ConfigBase, Registry};
 use treehold::feed::{Feed, FeedPage, FeedView};
@@ -512,6 +512,14 @@ impl PySession {
         if !batch.preconditions.is_empty() {
             return Err(invalid(py, "a batch that is committed with a checkpoint has no preconditions; leave them out"));
         }
+        let partition = partition_of(session.scope()).map_err(|error| raised(py, error))?;
+        if let Some(write) = batch.writes.iter().find(|write| write.namespace().partition() != partition) {
+            let message = format!(
+                "the batch changes rows of `{}`, and the thread is in the partition `{partition}`; put the rows below `partition` of the session",
+                write.namespace()
+            );
+            return Err(raised(py, Error::unsupported(message)));
+        }
         let store = self.thread_store(py)?;
         Ok(Work::new(async move {
             let mut outbox = Outbox::new();
@@ -678,6 +686,13 @@ impl PySession {
         let scope = session.scope();
         let fields = [("tenant", &scope.tenant), ("user", &scope.user), ("agent", &scope.agent), ("thread", &scope.thread)];
         Ok(fields.into_iter().filter_map(|(name, id)| Some((name, id.clone()?))).collect())
+    }
+
+    /// The components of the partition that the rows of the thread lie in.
+    #[getter]
+    fn partition<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let partition = partition_of(self.session(py)?.scope()).map_err(|error| raised(py, error))?;
+        PyTuple::new(py, partition.components().collect::<Vec<_>>())
     }
 
     /// The store that keeps the threads.
