@@ -25,7 +25,7 @@ use treehold::layer::Allowance;
 use treehold::memory::MemorySettings;
 use treehold::ops::Version;
 use treehold::session::{CallNotes, ThreadDurability, UndoOf};
-use treehold::store::{BatchWrite, Outbox};
+use treehold::store::Outbox;
 use treehold::tools::consent;
 use treehold::tools::{ToolCall, ToolFormat, ToolOutput, ToolSet};
 use treehold::workspace::Workspace;
@@ -512,14 +512,18 @@ impl PySession {
         if !batch.preconditions.is_empty() {
             return Err(invalid(py, "a batch that is committed with a checkpoint has no preconditions; leave them out"));
         }
-        let store = self.thread_store(py)?;
-        let own = partition_of(session.scope()).map_err(|error| raised(py, error))?;
-        if let Some(stray) = batch.writes.iter().map(BatchWrite::namespace).find(|namespace| namespace.partition() != own) {
+        if batch.writes.is_empty() {
+            return Ok(Work::new(async move { Ok(session.checkpoint(options).await?.into()) }));
+        }
+        let partition = partition_of(session.scope()).map_err(|error| raised(py, error))?;
+        if let Some(write) = batch.writes.iter().find(|write| write.namespace().partition() != partition) {
             let message = format!(
-                "the batch changes `{stray}`, which is in another partition than the thread; rows that commit with a checkpoint lie in `{own}`"
+                "the batch changes rows of `{}`, and the thread is in the partition `{partition}`; put the rows below `partition` of the session",
+                write.namespace()
             );
             return Err(raised(py, Error::unsupported(message)));
         }
+        let store = self.thread_store(py)?;
         Ok(Work::new(async move {
             let mut outbox = Outbox::new();
             let receipt = outbox.push_rows(store, batch.writes);
@@ -685,6 +689,13 @@ impl PySession {
         let scope = session.scope();
         let fields = [("tenant", &scope.tenant), ("user", &scope.user), ("agent", &scope.agent), ("thread", &scope.thread)];
         Ok(fields.into_iter().filter_map(|(name, id)| Some((name, id.clone()?))).collect())
+    }
+
+    /// The components of the partition that the rows of the thread lie in.
+    #[getter]
+    fn partition<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let partition = partition_of(self.session(py)?.scope()).map_err(|error| raised(py, error))?;
+        PyTuple::new(py, partition.components().collect::<Vec<_>>())
     }
 
     /// The store that keeps the threads.

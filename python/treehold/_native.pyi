@@ -1613,6 +1613,13 @@ class Session(Backend):
     def scope(self) -> dict[str, str]:
         """The tenant, user, agent and thread."""
     @property
+    def partition(self) -> tuple[str, str]:
+        """The partition that the rows of the thread lie in: the first two components of their namespaces.
+
+        They are the tenant and the user, or `-` for one that the scope does not name. A batch of `checkpoint` may change rows of this
+        partition only.
+        """
+    @property
     def store(self) -> Store:
         """The store that keeps the threads."""
 
@@ -1669,7 +1676,10 @@ class Session(Backend):
     ) -> Checkpoint:
         """Makes a checkpoint of the current state, even if nothing changed.
 
-        The writes of `batch`, which has no conditions, commit together with it. Their store is `store`.
+        The writes of `batch`, which has no conditions, commit together with it. They change rows of `partition` in `store`.
+
+        Raises:
+            Unsupported: The batch changes rows of another partition.
         """
 
     def acheckpoint(

@@ -41,6 +41,9 @@ pub const HISTORY: [&str; 2] = [RESERVED_ROOT, "history"];
 /// Vectors of passages, for search by meaning.
 pub const VECTORS: [&str; 2] = [RESERVED_ROOT, "vectors"];
 
+/// Vectors of the items of LangGraph's store, for search by meaning. Each lies beside its item.
+pub const ITEM_VECTORS: [&str; 2] = [RESERVED_ROOT, "item-vectors"];
+
 /// Indexes.
 pub const INDEXES: [&str; 2] = [RESERVED_ROOT, "indexes"];
 
@@ -98,6 +101,7 @@ pub const RESERVED_NAMESPACES: &[Reserved] = &[
     Reserved { components: &HISTORY, purpose: "the past of files is kept", rows: ReservedRows::Data },
     // Another store would have to ask the model for each of them again.
     Reserved { components: &VECTORS, purpose: "vectors for search by meaning are kept", rows: ReservedRows::Data },
+    Reserved { components: &ITEM_VECTORS, purpose: "vectors of items are kept", rows: ReservedRows::Data },
     Reserved { components: &INDEXES, purpose: "indexes are kept", rows: ReservedRows::Derived },
     Reserved { components: &COPY, purpose: "a copy of the store records its progress", rows: ReservedRows::Note },
     Reserved { components: &TOKENS, purpose: "tokens are kept", rows: ReservedRows::Withheld(Withheld::Tokens) },

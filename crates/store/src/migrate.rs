@@ -431,9 +431,9 @@ mod tests {
         for name in MOVED {
             assert!(RESERVED_NAMESPACES.iter().any(|reserved| reserved.name() == name), "{name}");
         }
-        // The notes of a copy are refused instead, and sessions, the states of agents, traces, the past of files and vectors were never
-        // kept elsewhere.
-        assert_eq!(MOVED.len() + 6, RESERVED_NAMESPACES.len());
+        // The notes of a copy are refused instead, and sessions, the states of agents, traces, the past of files and vectors, also those of
+        // items, were never kept elsewhere.
+        assert_eq!(MOVED.len() + 7, RESERVED_NAMESPACES.len());
     }
 
     #[test]

@@ -65,6 +65,11 @@ def saver_of(session: Session) -> TreeholdSaver:
     return TreeholdSaver(session.store, sessions=lambda config: session)
 
 
+def saver_without_files(session: Session) -> TreeholdSaver:
+    """A saver on the rows of the thread of a session that leaves the files alone."""
+    return TreeholdSaver(session.store, namespace=(*session.partition, "langgraph", "checkpoints"))
+
+
 def test_checkpoint_and_files_are_there_after_a_restart(session: Session, tmp_path: Path) -> None:
     graph = graph_on(session, saver_of(session))
     graph.invoke({"turn": 1}, CONFIG)
@@ -128,7 +133,7 @@ def test_files_and_channels_are_one_transaction(session: Session, tmp_path: Path
     assert transactions(log) == before + 1
     assert saver.files_at(config).read("/a.md").text() == "a\n"
     # Without files there are as many transactions as commits.
-    TreeholdSaver(session.store).put(config, {**checkpoint, "id": "3"}, {}, {})
+    saver_without_files(session).put(config, {**checkpoint, "id": "3"}, {}, {})
     session.write("/a.md", "b\n")
     session.checkpoint()
     assert transactions(log) == before + 3
@@ -152,7 +157,7 @@ def test_checkpoint_that_follows_a_removed_one_has_all_values(session: Session) 
         yield_ = next(inner)
         while True:
             if type(yield_).__name__ == "CommitWithFiles":
-                TreeholdSaver(session.store).prune(["t"], strategy="delete")
+                saver_without_files(session).prune(["t"], strategy="delete")
             try:
                 answer = yield yield_
                 yield_ = inner.send(answer)
@@ -162,7 +167,7 @@ def test_checkpoint_that_follows_a_removed_one_has_all_values(session: Session) 
     saver._put_steps = prune_first  # type: ignore[method-assign]
     child = put(root, "2", {"a": "x" * 500, "b": 2}, {"b": 2})
     saver._put_steps = steps  # type: ignore[method-assign]
-    found = TreeholdSaver(session.store).get_tuple(child)
+    found = saver_without_files(session).get_tuple(child)
     assert found is not None and found.checkpoint["channel_values"] == {"a": "x" * 500, "b": 2}
 
 
@@ -174,7 +179,7 @@ def test_saver_on_another_store_is_refused(session: Session) -> None:
 
 
 def test_checkpoint_without_files_is_not_found(session: Session) -> None:
-    plain = TreeholdSaver(session.store)
+    plain = saver_without_files(session)
     graph_on(session, plain).invoke({"turn": 1}, CONFIG)
     config = graph_on(session, plain).get_state(CONFIG).config
     with pytest.raises(NotFound):

@@ -20,9 +20,9 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from langgraph.checkpoint.serde.types import _DeltaSnapshot as DeltaSnapshot
 
 from treehold import AlreadyExists, Corrupt, InvalidArgument, Store
+from treehold._io import Steps, run
 from treehold.langgraph import TreeholdSaver, _history, _removal
 from treehold.langgraph import _keys as keys
-from treehold.langgraph._io import Steps, run
 
 NAMESPACE = ("acme", "ada", "threads")
 
@@ -196,7 +196,7 @@ def test_second_put_of_an_id_replaces_the_first(saver: TreeholdSaver) -> None:
     again: Any = {**found.checkpoint, "channel_values": {"a": "y" * 1000}, "channel_versions": {"a": 2}}
     child = put(saver, root, {"a": "x" * 1000}, {"a": 1}, {})
     saver.put(at("t"), again, found.metadata, {"a": 2})
-    run(_removal.sweep(saver._threads, saver._threads.namespace("t")), saver.store)
+    run(_removal.sweep(saver._roots.plain, saver._roots.plain.namespace("t")), saver.store)
     assert values_at(saver, at("t", "", checkpoint_id)) == {"a": "y" * 1000}
     assert values_at(saver, child) == {"a": "x" * 1000}
 
@@ -261,7 +261,7 @@ def test_prune_leaves_no_content_that_nothing_holds(saver: TreeholdSaver) -> Non
     before = len(rows(saver, "t"))
     saver.prune(["t"], strategy="keep_latest")
     assert values_at(saver, config) == {"files": files}
-    threads = saver._threads
+    threads = saver._roots.plain
     namespace = threads.namespace("t")
     stored = {keys for keys in rows(saver, "t", keys.CONTENT)}
     checkpoints = run(threads.rows_of(namespace, keys.CHECKPOINT), saver.store)
@@ -373,7 +373,7 @@ def test_long_history_is_read_in_few_steps(memory: Store, monkeypatch: pytest.Mo
 
         return run(answered(), store)  # type: ignore[arg-type]
 
-    history = counted(_history.history(saver._threads, "t", "", configs[-1]["configurable"]["checkpoint_id"], ["delta"]), memory)
+    history = counted(_history.history(saver._roots.plain, "t", "", configs[-1]["configurable"]["checkpoint_id"], ["delta"]), memory)
     assert [value for _, _, value in history["delta"]["writes"]] == list(range(199))
     assert len(requests) < 20
 
@@ -396,7 +396,7 @@ def test_saver_with_an_allow_list_has_a_cache_of_its_own(memory: Store) -> None:
     saver = TreeholdSaver(memory, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
     other = saver.with_allowlist([("some.module", "Type")])
     assert isinstance(other, TreeholdSaver) and other is not saver
-    assert other._threads is not saver._threads and other.store is saver.store
+    assert other._roots is not saver._roots and other.store is saver.store
     config = put(saver, at("t"), {"a": 1})
     assert values_at(other, config) == {"a": 1}
 

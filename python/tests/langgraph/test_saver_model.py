@@ -276,9 +276,9 @@ class Model(RuleBasedStateMachine):
     def nothing_is_missing(self) -> None:
         """Every listed checkpoint can be read; a sweep finds nothing that is still held."""
         if self.turn_is_checked():
-            threads = self.saver._threads
+            threads = self.saver._roots.plain
             for thread in THREADS:
-                from treehold.langgraph._io import run
+                from treehold._io import run
 
                 run(_removal.sweep(threads, threads.namespace(thread)), self.store)
 

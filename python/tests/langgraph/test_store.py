@@ -22,6 +22,8 @@ from treehold.langgraph._filter import Filter
 
 ROOT = ("acme", "ada", "memories")
 
+VECTORS = ("acme", "ada", "_treehold", "item-vectors", "memories")
+
 WORKERS = Path(__file__).parent / "workers.py"
 
 
@@ -63,6 +65,12 @@ def test_reads_of_a_batch_show_what_was_there_before_its_puts(items: TreeholdSto
     assert results[4] == [("a",)]
     assert results[0] is results[3] is results[5] is None
     assert items.get(("a",), "k").value == {"n": 2}
+
+
+def test_list_of_namespaces_takes_an_empty_prefix(items: TreeholdStore) -> None:
+    items.put(("a", "b"), "k", {})
+    assert items.list_namespaces(prefix=(), suffix=()) == [("a", "b")]
+    assert items.batch([ListNamespacesOp((MatchCondition("prefix", ()),))]) == [[("a", "b")]]
 
 
 def test_last_put_of_an_item_in_a_batch_counts(items: TreeholdStore) -> None:
@@ -404,7 +412,7 @@ def test_expired_item_is_absent_and_swept_with_its_vectors(store: Store) -> None
     assert places(items.search(("a",))) == ["long"]
     assert places(items.search(("a",), query="abc")) == ["long"]
     items.sweep_ttl()
-    assert [row.key for row in store.scan((*ROOT[:-1], ROOT[-1] + "~vectors", "a")).rows] == ["long"]
+    assert [row.key for row in store.scan((*VECTORS, "a")).rows] == ["long"]
 
 
 def expiry(items: TreeholdStore, key: str) -> Any:
@@ -419,7 +427,7 @@ def test_read_restarts_the_time_to_live_of_what_it_returns(store: Store, way: st
     items.put(("a",), "read", {"text": "abc"}, ttl=10)
     items.put(("a",), "other", {"text": "xyz"}, ttl=10)
     # Most of the time to live has passed.
-    for space in (ROOT, (*ROOT[:-1], ROOT[-1] + "~vectors")):
+    for space in (ROOT, VECTORS):
         store.commit(Batch().touch((*space, "a"), "read", 60).touch((*space, "a"), "other", 60))
     before, other = expiry(items, "read"), expiry(items, "other")
     for refresh in (False, True):
@@ -434,7 +442,7 @@ def test_read_restarts_the_time_to_live_of_what_it_returns(store: Store, way: st
                 items.search_page(("a",), filter={"text": "abc"}, refresh_ttl=refresh)
         assert (expiry(items, "read") > before) == refresh
     assert expiry(items, "other") == other
-    vectors = {row.key: row.expires_at for row in store.scan((*ROOT[:-1], ROOT[-1] + "~vectors", "a")).rows}
+    vectors = {row.key: row.expires_at for row in store.scan((*VECTORS, "a")).rows}
     assert vectors["read"] > vectors["other"]
 
 

@@ -139,11 +139,23 @@ def test_rows_commit_together_with_a_checkpoint(tmp_path: Path) -> None:
     _, space = workspace(tmp_path)
     session = space.session(thread="t")
     session.write("/a", "x")
-    session.checkpoint("with rows", batch=Batch().put("app", "k", "row"))
-    row = session.store.get("app", "k")
+    app = (*session.partition, "app")
+    session.checkpoint("with rows", batch=Batch().put(app, "k", "row"))
+    row = session.store.get(app, "k")
     assert row is not None and row.body == b"row"
     with pytest.raises(treehold.InvalidArgument):
-        session.checkpoint(batch=Batch().require("app", "k", None).put("app", "k", "x"))
+        session.checkpoint(batch=Batch().require(app, "k", None).put(app, "k", "x"))
+
+
+def test_rows_of_another_partition_are_refused_before_a_checkpoint_is_made(tmp_path: Path) -> None:
+    _, space = workspace(tmp_path)
+    session = space.session(thread="t", user="ada", tenant="acme")
+    assert session.partition == ("acme", "ada")
+    session.write("/a", "x")
+    with pytest.raises(treehold.Unsupported, match="acme/ada"):
+        session.checkpoint("with rows", batch=Batch().put(("acme", "ada", "app"), "k", "row").put("app", "k", "row"))
+    assert session.checkpoints() == []
+    assert session.store.get("app", "k") is None
 
 
 def test_feed_lists_changes_and_follows_them(tmp_path: Path) -> None:

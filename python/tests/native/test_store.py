@@ -78,17 +78,25 @@ def test_condition_that_fails_names_its_index_and_what_was_found(store: Store) -
 
 def test_appends_list_in_commit_order_and_created_at_is_kept(store: Store) -> None:
     made = datetime(2001, 2, 3, 4, 5, 6, 789, tzinfo=timezone.utc)
-    store.commit(Batch().append("log", "1").append("log", "2").put("log2", "k", "x", created_at=made))
-    assert [row.body for row in store.scan("log").rows] == [b"1", b"2"]
-    row = store.get("log2", "k")
+    store.commit(Batch().append("acme/ada/log", "1").append("acme/ada/log", "2").put("acme/ada/log2", "k", "x", created_at=made))
+    assert [row.body for row in store.scan("acme/ada/log").rows] == [b"1", b"2"]
+    row = store.get("acme/ada/log2", "k")
     assert row is not None and row.created_at == made
 
 
 def test_namespaces_are_tuples_with_unescaped_components(store: Store) -> None:
-    store.commit(Batch().put(NS, "k", "x").put("other", "k", "x"))
+    store.commit(Batch().put(NS, "k", "x"))
+    store.commit(Batch().put("other", "k", "x"))
     assert store.namespaces() == ([NS, ("other",)], False)
     assert store.namespaces(prefix=("acme",)) == ([NS], False)
     assert store.namespaces(limit=1) == ([NS], True)
+
+
+def test_batch_over_two_partitions_is_refused(store: Store) -> None:
+    for batch in (Batch().put(NS, "k", "x").put("other", "k", "x"), Batch().require("other", "k", None).put(NS, "k", "x")):
+        with pytest.raises(treehold.Unsupported, match="two partitions"):
+            store.commit(batch)
+    assert store.namespaces() == ([], False)
 
 
 def test_partition_of_one_component_has_an_empty_second_component(store: Store) -> None:

@@ -16,7 +16,7 @@ class Channels(Core):
 
     async def upsert_channel(self, record: ChannelRecord, platform_bot_id: str) -> str:
         """Creates or replaces a channel. Raises `NameTaken` if the bot drives another one."""
-        channels, bots = self._layout.all("channels"), self._layout.all("bots")
+        channels, bots = await self._all("channels"), await self._all("bots")
         bot, created = checked("bot id", platform_bot_id), naive_utc(record.created_at)
 
         async def plan(batch: Batch) -> None:
@@ -40,20 +40,20 @@ class Channels(Core):
 
     async def get_channel(self, channel_id: str) -> ChannelRecord | None:
         """Returns a channel, if it exists."""
-        return await self._get(ChannelRecord, self._layout.all("channels"), channel_id)
+        return await self._get(ChannelRecord, await self._all("channels"), channel_id)
 
     async def list_channels(self, user_id: str) -> list[ChannelRecord]:
         """Returns the user's channels."""
         keys = await self._rows.keys(self._layout.user(user_id, "channels"))
-        return [decoded(ChannelRecord, row) for row in await self._rows.get_many(self._layout.all("channels"), keys)]
+        return [decoded(ChannelRecord, row) for row in await self._rows.get_many(await self._all("channels"), keys)]
 
     async def list_all_channels(self) -> list[ChannelRecord]:
         """Returns the channels of all users."""
-        return await self._list(ChannelRecord, self._layout.all("channels"))
+        return await self._list(ChannelRecord, await self._all("channels"))
 
     async def delete_channel(self, channel_id: str, platform_bot_id: str) -> bool:
         """Deletes a channel, frees its bot, and returns whether it existed."""
-        channels, bots = self._layout.all("channels"), self._layout.all("bots")
+        channels, bots = await self._all("channels"), await self._all("bots")
 
         async def plan(batch: Batch) -> bool:
             row = await self._row(channels, channel_id)
@@ -67,5 +67,5 @@ class Channels(Core):
 
     async def get_channel_id_by_platform_bot_id(self, platform_bot_id: str) -> str | None:
         """Returns the channel that a bot drives, if there is one."""
-        row = await self._store.aget(self._layout.all("bots"), checked("bot id", platform_bot_id))
+        row = await self._store.aget(await self._all("bots"), checked("bot id", platform_bot_id))
         return None if row is None else row.body.decode()

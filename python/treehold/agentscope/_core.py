@@ -22,9 +22,14 @@ from agentscope.app.storage import (
 from pydantic import BaseModel
 
 from treehold import Batch, Row, Store
+from treehold._io import Steps, arun
+from treehold._moving import Fence, Move, is_moved, move
 from treehold.agentscope._keys import Layout, Space, checked
 from treehold.agentscope._rows import Rows, decoded
 from treehold.errors import InvalidArgument
+
+SHARED = ("bots", "channels", "open-documents", "schedules")
+"""The kinds of rows that users share."""
 
 M = TypeVar("M", bound=BaseModel)
 R = TypeVar(
@@ -71,6 +76,20 @@ class Core:
         self._store = store
         self._layout = Layout(namespace)
         self._rows = Rows(store, list_max)
+        self._has_moved = False
+
+    async def _all(self, kind: str) -> Space:
+        """Returns a namespace that users share. Its rows, if an earlier version stored them elsewhere, are moved at the first use."""
+        if not self._has_moved:
+            await arun(self._move(), self._store)
+            self._has_moved = True
+        return self._layout.all(kind)
+
+    def _move(self) -> Steps[None]:
+        layout, fence = self._layout, Fence(self._layout.all("moving"), "all")
+        moves = [Move(layout.former_all(kind), layout.all(kind)) for kind in SHARED]
+        if not (yield from is_moved([each.source for each in moves], fence)):
+            yield from move(moves, fence)
 
     async def _row(self, space: Space, key: str) -> Row | None:
         return await self._store.aget(space, checked("id", key))

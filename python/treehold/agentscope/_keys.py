@@ -47,7 +47,11 @@ def split(key: str) -> tuple[str, ...]:
 
 
 class Layout:
-    """The namespaces beneath the root of a storage."""
+    """The namespaces beneath the root of a storage.
+
+    All are in one partition, because a change of a user's record often changes rows that users share, and a commit changes rows of one
+    partition. Beneath a root of one component, that is the partition of `users`, so everything lies there, for every root alike.
+    """
 
     def __init__(self, root: Space) -> None:
         for part in root:
@@ -62,6 +66,10 @@ class Layout:
             raise InvalidArgument(f"the user id is `{RESERVED_ROOT}`, which is reserved; use another identifier")
         return (*self.root, "users", checked("user id", user_id), kind, *identifiers)
 
-    def all(self, kind: str, *identifiers: str) -> Space:
-        """Returns a namespace that users share. Its name is never that of a user."""
-        return (*self.root, "all", kind, *identifiers)
+    def all(self, kind: str) -> Space:
+        """Returns a namespace that users share. It is never that of a user, because each of those has more components."""
+        return (*self.root, "users", kind)
+
+    def former_all(self, kind: str) -> Space:
+        """Returns where earlier versions had a namespace that users share."""
+        return (*self.root, "all", kind)

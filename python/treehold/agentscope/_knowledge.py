@@ -42,7 +42,7 @@ class Knowledge(Core):
             if row is None:
                 return False
             batch.require(bases, knowledge_base_id, row.version).delete(bases, knowledge_base_id)
-            batch.delete_prefix(documents).delete_prefix(self._open(), joined(user_id, knowledge_base_id) + "/")
+            batch.delete_prefix(documents).delete_prefix(await self._open(), joined(user_id, knowledge_base_id) + "/")
             return True
 
         return await self._rows.changed(plan)
@@ -58,7 +58,7 @@ class Knowledge(Core):
                 raise NotFound(f"there is no knowledge base `{record.knowledge_base_id}`; create it before its documents")
             batch.require(bases, record.knowledge_base_id, True)
             await self._stamp(batch, KnowledgeDocumentRecord, space, record, created)
-            self._put_document(batch, space, record)
+            await self._put_document(batch, space, record)
 
         await self._rows.changed(plan)
         return record
@@ -82,7 +82,7 @@ class Knowledge(Core):
             if row is None:
                 return False
             batch.require(space, document_id, row.version).delete(space, document_id)
-            batch.delete(self._open(), joined(user_id, knowledge_base_id, document_id))
+            batch.delete(await self._open(), joined(user_id, knowledge_base_id, document_id))
             return True
 
         return await self._rows.changed(plan)
@@ -179,21 +179,21 @@ class Knowledge(Core):
     def _documents(self, user_id: str, knowledge_base_id: str) -> Space:
         return self._layout.user(user_id, "documents", checked("knowledge base id", knowledge_base_id))
 
-    def _open(self) -> Space:
+    async def _open(self) -> Space:
         """The documents of all users that are neither ready nor failed."""
-        return self._layout.all("open-documents")
+        return await self._all("open-documents")
 
-    def _put_document(self, batch: Batch, space: Space, record: KnowledgeDocumentRecord) -> None:
+    async def _put_document(self, batch: Batch, space: Space, record: KnowledgeDocumentRecord) -> None:
         key = joined(record.user_id, record.knowledge_base_id, record.id)
         batch.put(space, record.id, encoded(record))
         if record.status in _DONE:
-            batch.delete(self._open(), key)
+            batch.delete(await self._open(), key)
         else:
-            batch.put(self._open(), key, b"")
+            batch.put(await self._open(), key, b"")
 
     async def _open_documents(self) -> list[KnowledgeDocumentRecord]:
         by_base: dict[tuple[str, str], list[str]] = {}
-        for key in await self._rows.keys(self._open()):
+        for key in await self._rows.keys(await self._open()):
             user_id, knowledge_base_id, document_id = split(key)
             by_base.setdefault((user_id, knowledge_base_id), []).append(document_id)
         found: list[KnowledgeDocumentRecord] = []
@@ -220,7 +220,7 @@ class Knowledge(Core):
                 return False
             record.updated_at = utc_now()
             batch.require(space, document_id, row.version)
-            self._put_document(batch, space, record)
+            await self._put_document(batch, space, record)
             return True
 
         return await self._rows.changed(plan)

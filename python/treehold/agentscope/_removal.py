@@ -41,8 +41,8 @@ class Spaces(Core):
     def _schedules(self, user_id: str) -> Space:
         return self._layout.user(user_id, "schedules")
 
-    def _all_schedules(self) -> Space:
-        return self._layout.all("schedules")
+    async def _all_schedules(self) -> Space:
+        return await self._all("schedules")
 
     def _teams(self, user_id: str) -> Space:
         return self._layout.user(user_id, "teams")
@@ -131,7 +131,7 @@ class Removal:
         for session_id in await spaces._rows.keys(spaces._sessions_of(user_id, "schedule", schedule_id)):
             await self.session(user_id, session_id)
         self._batch.require(schedules, schedule_id, row.version).delete(schedules, schedule_id)
-        self._batch.delete(spaces._all_schedules(), joined(user_id, schedule_id))
+        self._batch.delete(await spaces._all_schedules(), joined(user_id, schedule_id))
         return True
 
     async def team(self, user_id: str, team_id: str) -> bool:

@@ -213,7 +213,7 @@ class Sessions(Spaces):
 
         async def plan(batch: Batch) -> None:
             await self._stamp(batch, ScheduleRecord, schedules, record, created)
-            batch.put(schedules, record.id, encoded(record)).put(self._all_schedules(), joined(user_id, record.id), b"")
+            batch.put(schedules, record.id, encoded(record)).put(await self._all_schedules(), joined(user_id, record.id), b"")
 
         await self._rows.changed(plan)
         return record.id
@@ -229,7 +229,7 @@ class Sessions(Spaces):
     async def list_all_schedules(self) -> list[ScheduleRecord]:
         """Returns the schedules of all users."""
         by_user: dict[str, list[str]] = {}
-        for key in await self._rows.keys(self._all_schedules()):
+        for key in await self._rows.keys(await self._all_schedules()):
             user_id, schedule_id = split(key)
             by_user.setdefault(user_id, []).append(schedule_id)
         found: list[ScheduleRecord] = []

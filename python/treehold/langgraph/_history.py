@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 
 from treehold import Corrupt, Row
+from treehold._io import GetMany, Namespace, Scan, Steps
 
 from . import _keys as keys
 from ._content import Reference
-from ._io import GetMany, Namespace, Scan, Steps
 from ._records import Record, decode_record
 from ._threads import PAGE_CONTENTS, PAGE_ROWS, Missing, StoredWrite, Threads
 

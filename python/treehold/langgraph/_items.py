@@ -15,8 +15,8 @@ from typing import Any, cast
 from langgraph.store.base import InvalidNamespaceError, Item, SearchItem
 
 from treehold import Corrupt, InvalidArgument, Row
+from treehold._io import Namespace
 
-from ._io import Namespace
 from ._keys import RESERVED_ROOT, is_reserved
 from ._types import is_dict, is_mapping
 

@@ -1,7 +1,7 @@
 """How threads, checkpoints and writes are named in a store.
 
-Each thread has one namespace, so deleting a thread is one atomic delete of everything in it. Its keys are parts joined
-by U+0001:
+Each thread has one namespace, so deleting a thread is one atomic delete of everything in it. It is in the same partition as the
+list of runs, since both change together. Its keys are parts joined by U+0001:
 
     c <checkpoint namespace> <id, descending>                         a checkpoint
     h <checkpoint namespace> <id, descending>                         a removed checkpoint that delta channels still need
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-from treehold import InvalidArgument
+from treehold import Batch, InvalidArgument
 
 SEPARATOR = "\x01"
 
@@ -36,6 +36,18 @@ THREAD = "t"
 
 RUNS = "~runs"
 """The component, beside those of threads, of the namespace that lists the threads of each run."""
+
+MOVING = "%moving" + SEPARATOR
+"""The prefix of the keys, beside those of runs, of threads that are being moved here. No `part` is equal to its text."""
+
+PREFIXES = (CONTENT, HIDDEN, WRITE, CHECKPOINT, RUN)
+"""What the keys in the namespace of a thread start with."""
+
+KEYS = (REMOVALS, THREAD)
+"""The other keys in the namespace of a thread."""
+
+ITEM_VECTORS = "item-vectors"
+"""The component beneath the reserved one of the vectors of items."""
 
 COMPONENT_BYTES_MAX = 200
 """The longest thread id that is a component of a namespace as it is."""
@@ -130,7 +142,34 @@ def component(thread_id: str) -> str:
 def is_reserved(namespace: Sequence[str]) -> bool:
     """Returns whether a namespace is where treehold keeps its own rows."""
     # The partition has two components, or an empty second one.
-    return RESERVED_ROOT in (namespace[0], *namespace[2:3])
+    return RESERVED_ROOT in (*namespace[:1], *namespace[2:3])
+
+
+def root_of(namespace: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns what the namespaces of threads begin with. They are all in one partition."""
+    return (*namespace, "") if len(namespace) == 1 else namespace
+
+
+def vectors_of(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the namespace of the vectors of items. It is in the partition of the items, because both change together."""
+    partition = (*items, "") if len(items) == 1 else items[:2]
+    return (*partition, RESERVED_ROOT, ITEM_VECTORS, *items[2:])
+
+
+def items_of(vectors: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Returns the namespace that `vectors_of` made another of, if it did."""
+    if vectors[2:4] != (RESERVED_ROOT, ITEM_VECTORS):
+        return None
+    return vectors[:1] if vectors[1:2] == ("",) and len(vectors) == 4 else (*vectors[:2], *vectors[4:])
+
+
+def is_valid(namespace: tuple[str, ...]) -> bool:
+    """Returns whether a store accepts a namespace: neither too many components nor too long a text."""
+    try:
+        Batch().delete(namespace, RESERVED_ROOT)
+    except InvalidArgument:
+        return False
+    return True
 
 
 def is_digest(component: str) -> bool:

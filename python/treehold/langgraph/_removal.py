@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from treehold import AlreadyExists, Batch, Conflict, Row
+from treehold._io import Commit, CurrentVersion, GetMany, Namespace, Scan, Steps
 
 from . import _keys as keys
 from ._content import Tree, Whole, name_of_text, split_names, text_of_name
-from ._io import Commit, CurrentVersion, GetMany, Namespace, Scan, Steps
 from ._records import Record, decode_record, encode_record
 from ._threads import ATTEMPTS, PAGE_CONTENTS, PAGE_ROWS, Missing, StoredWrite, Threads
 
@@ -300,9 +300,9 @@ def _sweep_rows(namespace: Namespace, rows: Sequence[Row]) -> Steps[int]:
     return first + second
 
 
-def copy_thread(threads: Threads, source_id: str, target_id: str) -> Steps[None]:
-    """Copies a thread into one that does not exist. The copy appears in one commit, complete."""
-    source, target = threads.namespace(source_id), threads.namespace(target_id)
+def copy_thread(threads: Threads, source_id: str, others: Threads, target_id: str) -> Steps[None]:
+    """Copies a thread into one of others that does not exist. The copy appears in one commit, complete."""
+    source, target = threads.namespace(source_id), others.namespace(target_id)
     for _ in range(ATTEMPTS):
         page = yield Scan(target, keys.CHECKPOINT, limit=1, with_values=False)
         if page.rows:
@@ -324,7 +324,7 @@ def copy_thread(threads: Threads, source_id: str, target_id: str) -> Steps[None]
         for row in rows:
             batch.put(target, row.key, row.body, meta=row.meta)
             if row.key.startswith(keys.RUN):
-                batch.put(threads.runs, row.key.removeprefix(keys.RUN) + keys.SEPARATOR + target[-1], b"")
+                batch.put(others.runs, row.key.removeprefix(keys.RUN) + keys.SEPARATOR + target[-1], b"")
         if keys.is_digest(target[-1]):
             batch.put(target, keys.THREAD, target_id.encode("utf-8"))
         try:

@@ -6,7 +6,7 @@ import heapq
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -23,6 +23,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from treehold import Batch, Conflict, Corrupt, InvalidArgument, Row, Session
+from treehold._io import Commit, CommitWithFiles, GetMany, Namespace, Namespaces, Scan, Steps, Work
 
 from . import _keys as keys
 from ._content import (
@@ -43,7 +44,6 @@ from ._content import (
     split_names,
     text_of_name,
 )
-from ._io import Commit, CommitWithFiles, GetMany, Namespace, Namespaces, Scan, Steps, Work
 from ._records import decode_record, delta_counters, encode_record
 
 ATTEMPTS = 16
@@ -121,14 +121,39 @@ class Missing(Exception):
     """Content that a checkpoint names is not there, because the checkpoint was removed meanwhile, or is damaged."""
 
 
-class Threads:
-    """The threads of one namespace of a store."""
+class Bases:
+    """The checkpoints that puts relied on or made last."""
 
-    def __init__(self, root: Namespace, codec: ContentCodec) -> None:
-        self.root = root
-        self.codec = codec
+    def __init__(self) -> None:
         self._bases: OrderedDict[tuple[Namespace, str], Base] = OrderedDict()
         self._lock = threading.Lock()
+
+    def get(self, namespace: Namespace, key: str) -> Base | None:
+        """Returns what is known of a checkpoint."""
+        with self._lock:
+            return self._bases.get((namespace, key))
+
+    def put(self, namespace: Namespace, key: str, base: Base) -> None:
+        """Takes note of a checkpoint, in place of the one noted first."""
+        with self._lock:
+            self._bases[namespace, key] = base
+            self._bases.move_to_end((namespace, key))
+            while len(self._bases) > BASES_MAX:
+                self._bases.popitem(last=False)
+
+    def forget(self, namespace: Namespace, key: str) -> None:
+        """Drops what is known of a checkpoint."""
+        with self._lock:
+            self._bases.pop((namespace, key), None)
+
+
+class Threads:
+    """The threads beneath one root. Their namespaces and that of their runs are in one partition."""
+
+    def __init__(self, root: Namespace, codec: ContentCodec, bases: Bases) -> None:
+        self.root = root
+        self.codec = codec
+        self._bases = bases
 
     @property
     def serde(self) -> SerializerProtocol:
@@ -161,7 +186,7 @@ class Threads:
             try:
                 versions: list[int] = yield Commit(batch)
             except Conflict:
-                self._forget(namespace, cast("str", parent_key))
+                self._bases.forget(namespace, cast("str", parent_key))
                 continue
             self.remember(put, namespace, made, versions[0])
             return
@@ -174,7 +199,7 @@ class Threads:
         parent_key = None if put.parent_id is None else keys.checkpoint_key(put.checkpoint_ns, put.parent_id)
         base = None
         if parent_key is not None:
-            self._forget(namespace, parent_key)
+            self._bases.forget(namespace, parent_key)
             base = yield from self._base(namespace, parent_key)
         batch, made = yield from self.batch(put, namespace, base)
         label, metadata = label_of(put.checkpoint_ns, put.checkpoint["id"])
@@ -256,7 +281,7 @@ class Threads:
             try:
                 versions: list[int] = yield Commit(batch)
             except Conflict:
-                self._forget(namespace, cast("str", parent_key))
+                self._bases.forget(namespace, cast("str", parent_key))
                 continue
             if put is not None and made is not None:
                 self.remember(put, namespace, made, versions[0])
@@ -266,7 +291,7 @@ class Threads:
     def remember(self, put: Put, namespace: Namespace, made: Base, version: int) -> None:
         """Takes note of a stored checkpoint, because the next one probably follows it."""
         made = Base(dict(made.channel_versions), made.references, made.donors, made.run_id, version)
-        self._remember(namespace, keys.checkpoint_key(put.checkpoint_ns, put.checkpoint["id"]), made)
+        self._bases.put(namespace, keys.checkpoint_key(put.checkpoint_ns, put.checkpoint["id"]), made)
 
     def _name_thread(self, batch: Batch, thread_id: str, namespace: Namespace) -> None:
         if keys.is_digest(namespace[-1]):
@@ -278,8 +303,7 @@ class Threads:
         batch.put(self.runs, keys.part(run_id, "run id") + keys.SEPARATOR + namespace[-1], b"")
 
     def _base(self, namespace: Namespace, key: str) -> Steps[Base | None]:
-        with self._lock:
-            base = self._bases.get((namespace, key))
+        base = self._bases.get(namespace, key)
         if base is not None:
             return base
         rows: Sequence[Row | None] = yield GetMany(namespace, [key])
@@ -288,19 +312,8 @@ class Threads:
         record = decode_record(self.serde, rows[0])
         versions = record.checkpoint["channel_versions"]
         base = Base(versions, record.references, record.donors, record.run_id, record.version)
-        self._remember(namespace, key, base)
+        self._bases.put(namespace, key, base)
         return base
-
-    def _remember(self, namespace: Namespace, key: str, base: Base) -> None:
-        with self._lock:
-            self._bases[namespace, key] = base
-            self._bases.move_to_end((namespace, key))
-            while len(self._bases) > BASES_MAX:
-                self._bases.popitem(last=False)
-
-    def _forget(self, namespace: Namespace, key: str) -> None:
-        with self._lock:
-            self._bases.pop((namespace, key), None)
 
     def _encode(self, namespace: Namespace, value: Any, last: Reference | None) -> Steps[Encoded]:
         donor = yield from self._donor(namespace, last)
@@ -457,7 +470,7 @@ class Threads:
         namespace = self.namespace(thread_id)
         writes = yield from self.writes(namespace, record.checkpoint_ns, record.checkpoint_id)
         values = yield from self.values(namespace, record.references)
-        self._remember(
+        self._bases.put(
             namespace,
             row.key,
             Base(
@@ -540,10 +553,14 @@ class Threads:
 
     def namespaces(self, after: Namespace | None) -> Steps[tuple[list[Namespace], Namespace | None]]:
         """Returns a page of the namespaces of threads."""
-        page = yield Namespaces(self.root, after)
-        depth = len(self.root) + 1
-        found = [tuple(space) for space in page.namespaces if len(space) == depth and space[-1] != keys.RUNS]
-        return found, page.next
+        # Beneath a tenant are also the partitions of its users.
+        prefix = self.root[:-1] if self.root[-1] == "" else self.root
+        page = yield Namespaces(prefix, after)
+        return [tuple(space) for space in page.namespaces if self.is_thread(space)], page.next
+
+    def is_thread(self, namespace: Namespace) -> bool:
+        """Returns whether a namespace is that of a thread."""
+        return len(namespace) == len(self.root) + 1 and namespace[:-1] == self.root and namespace[-1] != keys.RUNS
 
     def keys_of(self, namespace: Namespace, prefix: str) -> Steps[list[str]]:
         """Lists the keys with a prefix."""
@@ -572,31 +589,35 @@ class Threads:
 class Listing:
     """A list of checkpoints, newest first, read page by page."""
 
-    threads: Threads
+    find: Callable[[], Steps[Sequence[Threads]]]
+    """Returns where to look."""
     thread_id: str | None
     checkpoint_ns: str | None
     checkpoint_id: str | None
     before_id: str | None
     metadata: Mapping[str, Any]
     limit: int | None
-    _places: Iterator[tuple[str, Namespace, str]] | None = None
+    _found: Sequence[Threads] | None = None
+    _places: Iterator[tuple[str, Namespace, str, int]] | None = None
     _scanned_to: str | None = None
     _is_done: bool = False
 
     def page(self) -> Steps[list[CheckpointTuple]]:
         """Reads the next page. The list has ended once `is_done`."""
         found: list[CheckpointTuple] = []
-        rows = yield from self._rows()
-        for thread_id, row in rows:
+        if self._found is None:
+            self._found = yield from self.find()
+        rows = yield from self._rows(self._found)
+        for threads, thread_id, row in rows:
             if self.limit is not None and self.limit <= 0:
                 self._is_done = True
                 break
-            record = decode_record(self.threads.serde, row)
+            record = decode_record(threads.serde, row)
             stored = cast("Mapping[str, Any]", record.metadata)
             if any(stored.get(name) != value for name, value in self.metadata.items()):
                 continue
             # A checkpoint that is removed meanwhile is not listed.
-            loaded = yield from self.threads.load(thread_id, record.checkpoint_ns, record.checkpoint_id)
+            loaded = yield from threads.load(thread_id, record.checkpoint_ns, record.checkpoint_id)
             if loaded is not None:
                 found.append(loaded)
                 if self.limit is not None:
@@ -608,65 +629,67 @@ class Listing:
         """Whether there are no more pages."""
         return self._is_done or (self.limit is not None and self.limit <= 0)
 
-    def _rows(self) -> Steps[list[tuple[str, Row]]]:
+    def _rows(self, found: Sequence[Threads]) -> Steps[list[tuple[Threads, str, Row]]]:
         """Reads the rows of the next page."""
         size = PAGE_CHECKPOINTS
         if self.limit is not None and not self.metadata:
             size = min(size, self.limit)
         if self.thread_id is not None and self.checkpoint_ns is not None:
-            return (yield from self._rows_of_namespace(self.thread_id, self.checkpoint_ns, size))
+            return (yield from self._rows_of_namespace(found[0], self.thread_id, self.checkpoint_ns, size))
         if self._places is None:
-            places = yield from self._all_places()
+            places = yield from self._all_places(found)
             self._places = iter(places)
         some = list(islice(self._places, size))
         self._is_done = len(some) < size
-        rows: list[tuple[str, Row]] = []
-        for _, namespace, key in some:
+        rows: list[tuple[Threads, str, Row]] = []
+        for _, namespace, key, index in some:
             got: Sequence[Row | None] = yield GetMany(namespace, [key])
             thread_id = self.thread_id
             if thread_id is None:
-                thread_id = yield from self.threads.thread_id(namespace)
+                thread_id = yield from found[index].thread_id(namespace)
             if got[0] is not None and thread_id is not None:
-                rows.append((thread_id, got[0]))
+                rows.append((found[index], thread_id, got[0]))
         return rows
 
-    def _rows_of_namespace(self, thread_id: str, checkpoint_ns: str, size: int) -> Steps[list[tuple[str, Row]]]:
-        namespace = self.threads.namespace(thread_id)
+    def _rows_of_namespace(
+        self, threads: Threads, thread_id: str, checkpoint_ns: str, size: int
+    ) -> Steps[list[tuple[Threads, str, Row]]]:
+        namespace = threads.namespace(thread_id)
         if self.checkpoint_id is not None:
             self._is_done = True
             if self.before_id is not None and self.checkpoint_id >= self.before_id:
                 return []
-            row = yield from self.threads.row(namespace, checkpoint_ns, self.checkpoint_id)
-            return [] if row is None else [(thread_id, row)]
+            row = yield from threads.row(namespace, checkpoint_ns, self.checkpoint_id)
+            return [] if row is None else [(threads, thread_id, row)]
         after = self._scanned_to
         if after is None and self.before_id is not None:
             after = keys.checkpoint_key(checkpoint_ns, self.before_id)
         page = yield Scan(namespace, keys.namespace_prefix(keys.CHECKPOINT, checkpoint_ns), after, limit=size)
         self._scanned_to = page.next
         self._is_done = page.next is None
-        return [(thread_id, row) for row in page.rows]
+        return [(threads, thread_id, row) for row in page.rows]
 
-    def _all_places(self) -> Steps[list[tuple[str, Namespace, str]]]:
+    def _all_places(self, found: Sequence[Threads]) -> Steps[list[tuple[str, Namespace, str, int]]]:
         """Finds the checkpoints of all namespaces of a thread or of all threads, newest first."""
-        spaces: list[Namespace] = []
-        if self.thread_id is not None:
-            spaces.append(self.threads.namespace(self.thread_id))
-        else:
+        spaces: list[tuple[Namespace, int]] = []
+        for index, threads in enumerate(found):
+            if self.thread_id is not None:
+                spaces.append((threads.namespace(self.thread_id), index))
+                continue
             after: Namespace | None = None
             while True:
-                more, after = yield from self.threads.namespaces(after)
-                spaces.extend(more)
+                more, after = yield from threads.namespaces(after)
+                spaces.extend((space, index) for space in more)
                 if after is None:
                     break
         only = None if self.checkpoint_id is None else keys.descending(self.checkpoint_id)
         before = None if self.before_id is None else keys.descending(self.before_id)
-        places: list[tuple[str, Namespace, str]] = []
-        for space in spaces:
-            found = yield from self.threads.keys_of(space, keys.CHECKPOINT)
-            for key in found:
+        places: list[tuple[str, Namespace, str, int]] = []
+        for space, index in spaces:
+            for key in (yield from found[index].keys_of(space, keys.CHECKPOINT)):
                 order = key.rsplit(keys.SEPARATOR, 1)[1]
                 if (only is None or order == only) and (before is None or order > before):
-                    places.append((order, space, key))
+                    places.append((order, space, key, index))
             if self.limit is not None and not self.metadata and len(places) > 2 * self.limit + PAGE_ROWS:
                 places = heapq.nsmallest(self.limit, places)
         return sorted(places)

@@ -19,17 +19,21 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from typing_extensions import Self
+from typing_extensions import Self, TypeAlias
 
 from treehold import Backend, InvalidArgument, NotFound, Session, Store
 from treehold import Checkpoint as FilesCheckpoint
+from treehold._io import Namespace, Steps, arun, run
 
 from . import _history, _removal
 from ._content import ContentCache, ContentCodec
-from ._io import Namespace, Steps, arun, run
+from ._roots import Roots
 from ._threads import Listing, Put, Threads, config_of, label_of
 from ._types import are_texts
 from ._urls import store_url
+
+Removal: TypeAlias = Callable[[Threads, str], Steps[None]]
+"""Removes something of a thread."""
 
 CACHE_BYTES = 128 << 20
 """The default size of the cache of channel values."""
@@ -57,13 +61,20 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         Args:
             store: The store.
             namespace: Where the rows lie. Savers with different namespaces do not see each other's threads, so use one
-                for each tenant or user.
+                for each tenant or user. Beneath a namespace of one component, threads of earlier versions are moved when they
+                are first used.
             serde: How values are serialized. An `EncryptedSerializer` encrypts all values, versions and metadata.
             cache_bytes: The most bytes of channel values that are kept in memory, so that a checkpoint that follows a
                 known one finds out what changed without reading it.
             sessions: Returns the open session whose files belong to the thread of a configuration, if there is one. Then
                 each checkpoint of the graph is one commit with the files, and `files_at` and `restore_files` find the
                 files of any checkpoint. Make the saver with `session.store`.
+
+                It decides where a thread lies, so it returns a session for each use of a thread or for none. A thread with a
+                session lies in `session.partition`: at `namespace` if that begins with it, and else at
+                `(*session.partition, *namespace)`, such as `("acme", "ada", "langgraph", "checkpoints")`. A thread that an
+                earlier version or a saver without sessions stored at `namespace` is moved when it is first used. Where only
+                the id of a thread is known, the configuration has nothing else.
         """
         super().__init__(serde=serde)
         if cache_bytes < 0:
@@ -77,7 +88,15 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
 
     def _open(self) -> None:
         codec = ContentCodec(self.serde, ContentCache(self._cache_bytes))
-        self._threads = Threads(self.namespace, codec)
+        self._roots = Roots(self.namespace, codec, has_sessions=self._sessions is not None)
+
+    def _of(self, config: RunnableConfig) -> Steps[Threads]:
+        """Returns where the thread of a configuration lies."""
+        thread_id = _thread_id(config)
+        return (yield from self._roots.of(thread_id, None if self._sessions is None else self._sessions(config)))
+
+    def _of_id(self, thread_id: str) -> Steps[Threads]:
+        return (yield from self._of({"configurable": {"thread_id": thread_id}}))
 
     @classmethod
     def from_conn_string(
@@ -148,13 +167,18 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Returns a checkpoint with its pending writes, or the latest of its namespace.
 
-        Cost: two reads, and one for the values that are not in the cache.
+        Cost: two reads, and one for the values that are not in the cache. With sessions, two more at the first use of a thread.
         """
-        return run(self._threads.load(*_place(config)), self.store)
+        return run(self._load(config), self.store)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Returns a checkpoint, as `get_tuple`."""
-        return await arun(self._threads.load(*_place(config)), self.store)
+        return await arun(self._load(config), self.store)
+
+    def _load(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
+        place = _place(config)
+        threads = yield from self._of(config)
+        return (yield from threads.load(*place))
 
     def list(
         self,
@@ -167,7 +191,8 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         """Lists checkpoints, newest first: of one namespace, of all namespaces of a thread, or of all threads.
 
         Cost: one read for each 50 checkpoints of a namespace, plus their values. Without a namespace, all keys of the
-        thread are read first; without a thread, those of all threads.
+        thread are read first; without a thread, those of all threads. To find these, a saver with sessions also lists all
+        namespaces of the store, 1,000 with each read.
         """
         listing = self._listing(config, filter, before, limit)
         while not listing.is_done:
@@ -195,9 +220,16 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         limit: int | None,
     ) -> Listing:
         configurable = _configurable(config)
+        thread_id = _thread_id(config) if config else None
+
+        def find() -> Steps[Sequence[Threads]]:
+            if config:
+                return [(yield from self._of(config))]
+            return (yield from self._roots.all())
+
         return Listing(
-            threads=self._threads,
-            thread_id=_thread_id(config) if config else None,
+            find=find,
+            thread_id=thread_id,
             checkpoint_ns=_optional_text(configurable, "checkpoint_ns"),
             checkpoint_id=_optional_text(configurable, "checkpoint_id") or None,
             before_id=(_optional_text(_configurable(before), "checkpoint_id") or None) if before else None,
@@ -243,7 +275,8 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
 
     def _put_steps(self, config: RunnableConfig, put: Put) -> Steps[None]:
         session = None if self._sessions is None else self._sessions(config)
-        return self._threads.put(put) if session is None else self._threads.put_with_files(put, session)
+        threads = yield from self._roots.of(put.thread_id, session)
+        yield from threads.put(put) if session is None else threads.put_with_files(put, session)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -253,16 +286,20 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         A write that is stored already stays as it is; errors, interrupts and the like replace earlier ones. The
         checkpoint itself may be stored later.
         """
-        thread_id, checkpoint_ns, checkpoint_id = _written_place(config)
-        run(self._threads.put_writes(thread_id, checkpoint_ns, checkpoint_id, writes, task_id, task_path), self.store)
+        run(self._put_writes(config, writes, task_id, task_path), self.store)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Stores the writes of a task, as `put_writes`."""
-        thread_id, checkpoint_ns, checkpoint_id = _written_place(config)
-        steps = self._threads.put_writes(thread_id, checkpoint_ns, checkpoint_id, writes, task_id, task_path)
-        await arun(steps, self.store)
+        await arun(self._put_writes(config, writes, task_id, task_path), self.store)
+
+    def _put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+    ) -> Steps[None]:
+        place = _written_place(config)
+        threads = yield from self._of(config)
+        yield from threads.put_writes(*place, writes, task_id, task_path)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -273,7 +310,7 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         """
         if not channels:
             return {}
-        return run(_history.history(self._threads, *_place(config), channels), self.store)
+        return run(self._history(config, channels), self.store)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -281,7 +318,12 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         """Returns the history of delta channels, as `get_delta_channel_history`."""
         if not channels:
             return {}
-        return await arun(_history.history(self._threads, *_place(config), channels), self.store)
+        return await arun(self._history(config, channels), self.store)
+
+    def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Steps[dict[str, DeltaChannelHistory]]:
+        place = _place(config)
+        threads = yield from self._of(config)
+        return (yield from _history.history(threads, *place, channels))
 
     # Files.
 
@@ -327,22 +369,30 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Removes everything of a thread, in one commit. A thread that does not exist is not an error."""
-        run(_removal.delete_thread(self._threads, str(thread_id)), self.store)
+        run(self._removal(_removal.delete_thread, str(thread_id)), self.store)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Removes a thread, as `delete_thread`."""
-        await arun(_removal.delete_thread(self._threads, str(thread_id)), self.store)
+        await arun(self._removal(_removal.delete_thread, str(thread_id)), self.store)
+
+    def _removal(self, remove: Removal, thread_id: str) -> Steps[None]:
+        threads = yield from self._of_id(thread_id)
+        yield from remove(threads, thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Removes the checkpoints that runs made, and content that only they held.
 
         Values of delta channels in the remaining checkpoints stay what they were.
         """
-        run(_removal.delete_for_runs(self._threads, _run_ids(run_ids)), self.store)
+        run(self._delete_for_runs(_run_ids(run_ids)), self.store)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Removes the checkpoints of runs, as `delete_for_runs`."""
-        await arun(_removal.delete_for_runs(self._threads, _run_ids(run_ids)), self.store)
+        await arun(self._delete_for_runs(_run_ids(run_ids)), self.store)
+
+    def _delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
+        for threads in (yield from self._roots.all()):
+            yield from _removal.delete_for_runs(threads, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies a thread with all its checkpoints and writes. The copy appears in one commit, complete.
@@ -350,11 +400,16 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         Raises:
             AlreadyExists: The target has checkpoints.
         """
-        run(_removal.copy_thread(self._threads, str(source_thread_id), str(target_thread_id)), self.store)
+        run(self._copy_thread(str(source_thread_id), str(target_thread_id)), self.store)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies a thread, as `copy_thread`."""
-        await arun(_removal.copy_thread(self._threads, str(source_thread_id), str(target_thread_id)), self.store)
+        await arun(self._copy_thread(str(source_thread_id), str(target_thread_id)), self.store)
+
+    def _copy_thread(self, source_id: str, target_id: str) -> Steps[None]:
+        source = yield from self._of_id(source_id)
+        target = yield from self._of_id(target_id)
+        yield from _removal.copy_thread(source, source_id, target, target_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Removes checkpoints of threads: all but the latest of each namespace (`keep_latest`), or all (`delete`).
@@ -363,13 +418,13 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         """
         remove = _removal_of(strategy)
         for thread_id in _thread_ids(thread_ids):
-            run(remove(self._threads, thread_id), self.store)
+            run(self._removal(remove, thread_id), self.store)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Removes checkpoints of threads, as `prune`."""
         remove = _removal_of(strategy)
         for thread_id in _thread_ids(thread_ids):
-            await arun(remove(self._threads, thread_id), self.store)
+            await arun(self._removal(remove, thread_id), self.store)
 
     def get_next_version(self, current: str | int | float | None, channel: None) -> str:
         """Returns a version that sorts after `current`. Versions of two branches differ."""
@@ -431,7 +486,7 @@ def _thread_ids(thread_ids: Sequence[str]) -> list[str]:
     return [str(thread_id) for thread_id in thread_ids]
 
 
-def _removal_of(strategy: str) -> Any:
+def _removal_of(strategy: str) -> Removal:
     match strategy:
         case "keep_latest":
             return _removal.keep_latest

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
@@ -30,9 +30,7 @@ from langgraph.store.base import (
 from typing_extensions import Self
 
 from treehold import Batch, Conflict, Error, InvalidArgument, Page, Row, Store
-
-from ._filter import Filter
-from ._io import (
+from treehold._io import (
     Commit,
     CurrentVersion,
     FoundRows,
@@ -46,6 +44,9 @@ from ._io import (
     arun,
     run,
 )
+from treehold._moving import Move, move
+
+from ._filter import Filter
 from ._items import (
     InvalidNamespace,
     TreeholdSearchItem,
@@ -62,12 +63,14 @@ from ._items import (
     utc_now,
     value_of,
 )
-from ._keys import is_reserved
+from ._keys import is_reserved, is_valid, items_of, vectors_of
 from ._types import are_texts
 from ._urls import store_url
 from ._vectors import Embed, Index, TreeholdIndexConfig, Vectors, VectorTables, mark_of, read_vectors, vectors_row
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Order: TypeAlias = Literal["key", "updated_at"]
 
@@ -86,8 +89,8 @@ UPDATE_ATTEMPTS = 64
 SWEPT_ROWS = 1000
 """How many expired rows are removed at once."""
 
-_VECTORS = "~vectors"
-"""What the last component of the namespace of items is extended by for their vectors."""
+_FORMER_VECTORS = "~vectors"
+"""What earlier versions extended the last component of the namespace of items by for their vectors."""
 
 
 class SearchPage(NamedTuple):
@@ -176,12 +179,17 @@ class _Found:
 class TreeholdStore(BaseStore):
     """Keeps items as rows of a treehold store.
 
-    All puts of a batch are one commit, and all its reads show one moment. Items are ordinary JSON items, so the command
-    line and the server show them too. All methods have a native async twin, and may be called from any thread, loop or
-    process.
+    All puts of a batch to one partition are one commit, and all its reads show one moment. A partition is the first two
+    components of a namespace, so all items beneath a `namespace` of two or more are in one. Items are ordinary JSON items, so
+    the command line and the server show them too. All methods have a native async twin, and may be called from any thread,
+    loop or process.
+
+    The vectors of items lie beside them, in the same partition. Those that an earlier version stored elsewhere are moved at
+    the first use; if that fails, its error is raised, nothing is lost, and the next use continues.
     """
 
     __slots__ = (
+        "_has_moved",
         "_index",
         "_owns_store",
         "_stop_sweeper",
@@ -210,7 +218,8 @@ class TreeholdStore(BaseStore):
         Args:
             store: The store.
             namespace: Where the rows lie; the namespaces of items begin below it. Stores with different namespaces do
-                not see each other's items, so use one for each tenant or user.
+                not see each other's items, so use one for each tenant or user. An empty second component says that the first
+                alone is the partition: `("acme", "", "handbook")`.
             index: How items are embedded, for searches by meaning. Without it, queries are ignored.
             ttl: How long items live. Expired items are absent at once; a sweep removes them from the disk.
             order: The order of found items without a query: by namespace and key, which is stable while somebody pages,
@@ -232,6 +241,7 @@ class TreeholdStore(BaseStore):
         self.ttl_config: TTLConfig | None = ttl
         if ttl is not None:
             seconds_of(ttl.get("default_ttl"))
+        self._has_moved = False
         self._owns_store = False
         self._sweeper: threading.Thread | None = None
         self._stop_sweeper = threading.Event()
@@ -303,11 +313,15 @@ class TreeholdStore(BaseStore):
     # LangGraph's interface.
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Executes operations. Reads show what was there before the puts, as of one moment; puts are one commit.
+        """Executes operations. Reads show what was there before the puts, as of one moment.
+
+        All puts to one partition are one commit. Only beneath a `namespace` of one component can there be several partitions;
+        they are committed in the order of their first puts. If a commit fails, its error is raised and those before it stay.
 
         All operations are checked before anything is read or stored. Of several puts of one item, the last counts.
 
-        Cost: a read for each namespace of gets; one for each 500 items that searches and lists pass; one commit.
+        Cost: a read for each namespace of gets; one for each 500 items that searches and lists pass; one commit for each
+        partition; at the first use one more read.
         """
         return run(self._execute(self._plan(ops)), self.store)
 
@@ -487,10 +501,6 @@ class TreeholdStore(BaseStore):
     # Checking.
 
     @property
-    def _vectors_root(self) -> Namespace:
-        return (*self.namespace[:-1], self.namespace[-1] + _VECTORS)
-
-    @property
     def _default_ttl(self) -> float | None:
         return (self.ttl_config or {}).get("default_ttl")
 
@@ -535,6 +545,8 @@ class TreeholdStore(BaseStore):
         texts: Sequence[tuple[str, str]] = ()
         if self._index is not None and index is not False:
             texts = self._index.texts(value, index)
+        if texts and not is_valid(vectors_of((*self.namespace, *checked))):
+            raise InvalidNamespace(f"the namespace `{checked}` leaves no room for one of vectors; use fewer or shorter labels, or index=False")
         return _Put(checked, stored_key, body, seconds, texts, condition)
 
     def _conditional(
@@ -587,6 +599,7 @@ class TreeholdStore(BaseStore):
     # Executing.
 
     def _execute(self, plan: _Plan) -> Steps[list[Result]]:
+        yield from self._move_vectors()
         vectors = yield from self._embed(plan.puts.values(), plan.searches.values())
         results: list[Result] = [None] * plan.count
         refreshed: dict[tuple[Namespace, str], Row] = {}
@@ -596,8 +609,8 @@ class TreeholdStore(BaseStore):
             refreshed = yield from self._read(plan, vectors, results)
             if not is_checked or before == (yield CurrentVersion()):
                 break
-        if plan.puts:
-            yield Commit(self._batch(plan.puts.values(), vectors))
+        for puts in self._by_partition(plan.puts).values():
+            yield Commit(self._batch(puts.values(), vectors))
         for place in plan.puts:
             refreshed.pop(place, None)
         yield from self._refresh(refreshed)
@@ -613,10 +626,38 @@ class TreeholdStore(BaseStore):
         vectors: dict[tuple[bool, str], Any] = yield Embed(self._index, texts, queries)
         return vectors
 
+    def _by_partition(self, rows: Mapping[tuple[Namespace, str], T]) -> dict[Namespace, dict[tuple[Namespace, str], T]]:
+        """Groups what concerns rows by the partition of the rows, in the order of the first of each."""
+        groups: dict[Namespace, dict[tuple[Namespace, str], T]] = {}
+        for place, about in rows.items():
+            groups.setdefault((*self.namespace, *place[0])[:2], {})[place] = about
+        return groups
+
+    def _move_vectors(self) -> Steps[None]:
+        """Moves the vectors that an earlier version stored in another partition than their items, once."""
+        if self._has_moved:
+            return
+        former = (*self.namespace[:-1], self.namespace[-1] + _FORMER_VECTORS)
+        page = yield Namespaces(former, limit=1)
+        after: Namespace | None = None
+        while page.namespaces:
+            page = yield Namespaces(former, after)
+            for space in map(tuple, page.namespaces):
+                items = (*self.namespace, *space[len(former) :])
+                # Vectors of items whose namespace leaves no room stay; the items are found without them.
+                if self._labels(items) is not None and is_valid(vectors_of(items)):
+                    # Nobody sees the vectors of an item that is removed meanwhile, so there is no fence.
+                    yield from move([Move(space, vectors_of(items), wanted=partial(_present, items))], None)
+            if page.next is None:
+                break
+            after = page.next
+        self._has_moved = True
+
     def _batch(self, puts: Iterable[_Put], vectors: Mapping[tuple[bool, str], Any]) -> Batch:
         batch = Batch()
         for put in puts:
-            items, beside = (*self.namespace, *put.namespace), (*self._vectors_root, *put.namespace)
+            items = (*self.namespace, *put.namespace)
+            beside = vectors_of(items)
             if put.condition is not None:
                 batch.require(items, put.key, put.condition[0])
             if put.body is None:
@@ -627,11 +668,12 @@ class TreeholdStore(BaseStore):
                 places = [place for place, _ in put.texts]
                 meta, body = vectors_row(put.body, places, [vectors[False, text] for _, text in put.texts])
                 batch.put(beside, put.key, body, meta=meta, ttl_seconds=put.ttl_seconds)
-            else:
+            elif is_valid(beside):
                 batch.delete(beside, put.key)
         return batch
 
     def _put_if(self, put: _Put) -> Steps[int]:
+        yield from self._move_vectors()
         vectors = yield from self._embed([put], [])
         versions: list[int] = yield Commit(self._batch([put], vectors))
         return versions[0]
@@ -669,32 +711,33 @@ class TreeholdStore(BaseStore):
         """Extends the life of items just read. A failure is only logged, because what was read is correct."""
         now = utc_now()
         young = {place: row for place, row in rows.items() if is_worth_refreshing(row, now)}
-        if not young:
-            return
-        try:
-            yield Commit(self._touches(young))
-            return
-        except Conflict:
-            pass
-        except Error as error:
-            logger.warning("extending the life of items after a read failed: %s", error)
-            return
-        # Somebody changed one of the items. It has a new life already.
-        for place, row in young.items():
+        for group in self._by_partition(young).values():
             try:
-                yield Commit(self._touches({place: row}))
-            except Conflict:
+                yield Commit(self._touches(group))
                 continue
+            except Conflict:
+                pass
             except Error as error:
-                logger.warning("extending the life of an item after a read failed: %s", error)
+                logger.warning("extending the life of items after a read failed: %s", error)
                 return
+            # Somebody changed one of the items. It has a new life already.
+            for place, row in group.items():
+                try:
+                    yield Commit(self._touches({place: row}))
+                except Conflict:
+                    continue
+                except Error as error:
+                    logger.warning("extending the life of an item after a read failed: %s", error)
+                    return
 
     def _touches(self, rows: Mapping[tuple[Namespace, str], Row]) -> Batch:
         batch = Batch()
         for (namespace, key), row in rows.items():
-            items, beside = (*self.namespace, *namespace), (*self._vectors_root, *namespace)
-            batch.require(items, key, row.version)
-            batch.touch(items, key, ttl_of(row)).touch(beside, key, ttl_of(row))
+            items = (*self.namespace, *namespace)
+            beside = vectors_of(items)
+            batch.require(items, key, row.version).touch(items, key, ttl_of(row))
+            if is_valid(beside):
+                batch.touch(beside, key, ttl_of(row))
         return batch
 
     # Searching.
@@ -708,13 +751,39 @@ class TreeholdStore(BaseStore):
             return (yield from self._find_latest(search))
         return (yield from self._find_in_order(search, search.offset, search.limit))
 
-    def _spaces(self, root: Namespace, prefix: Namespace) -> Steps[list[Namespace]]:
-        """Lists the namespaces with rows at and below a prefix, without the root."""
+    def _labels(self, space: Sequence[str]) -> Namespace | None:
+        """Returns the namespace of items in a namespace of the store; `None` where no item can be."""
+        root = self.namespace
+        # Beneath a tenant are also its own namespaces, with an empty label, and the program's rows.
+        if is_reserved(space) or "" in space[len(root) :]:
+            return None
+        return tuple(space[len(root) :])
+
+    def _spaces(self, prefix: Namespace) -> Steps[list[Namespace]]:
+        """Lists the namespaces with items at and below a prefix."""
         found: list[Namespace] = []
         start: Namespace | None = None
         while True:
-            page = yield Namespaces((*root, *prefix), start)
-            found.extend(tuple(space)[len(root) :] for space in page.namespaces if not is_reserved(space))
+            page = yield Namespaces((*self.namespace, *prefix), start)
+            found.extend(labels for space in page.namespaces if (labels := self._labels(space)) is not None)
+            start = page.next
+            if start is None:
+                return found
+
+    def _vector_spaces(self, prefix: Namespace) -> Steps[list[Namespace]]:
+        """Lists the namespaces of items at and below a prefix that have vectors."""
+        above = (*self.namespace, *prefix)
+        found: list[Namespace] = []
+        if not is_valid(vectors_of(above)):
+            return found
+        start: Namespace | None = None
+        while True:
+            # One component may be above several partitions, each with vectors.
+            page = yield Namespaces(above if len(above) == 1 else vectors_of(above), start)
+            for space in map(tuple, page.namespaces):
+                items = items_of(space)
+                if items is not None and (labels := self._labels(items)) is not None:
+                    found.append(labels)
             start = page.next
             if start is None:
                 return found
@@ -732,8 +801,7 @@ class TreeholdStore(BaseStore):
                 start, space = (*self.namespace, *space), None
             else:
                 page = yield Namespaces((*self.namespace, *search.prefix), start, limit=NAMESPACES_AHEAD)
-                listed = (tuple(space) for space in page.namespaces if not is_reserved(space))
-                spaces.extend(of_store[len(self.namespace) :] for of_store in listed)
+                spaces.extend(labels for space in page.namespaces if (labels := self._labels(space)) is not None)
                 start = page.next
             for namespace in spaces:
                 while True:
@@ -765,7 +833,7 @@ class TreeholdStore(BaseStore):
     def _find_latest(self, search: _Search) -> Steps[list[_Found]]:
         """Finds the items that were updated last."""
         rows: list[tuple[Namespace, Row]] = []
-        for space in (yield from self._spaces(self.namespace, search.prefix)):
+        for space in (yield from self._spaces(search.prefix)):
             cursor: str | None = None
             while True:
                 # Without a filter, bodies are read only of what is returned.
@@ -834,18 +902,18 @@ class TreeholdStore(BaseStore):
 
     def _load_vectors(self, prefix: Namespace, index: Index, tables: VectorTables) -> Steps[list[Namespace]]:
         """Brings the tables of the namespaces at and below a prefix up to date."""
-        root = self._vectors_root
         version: int = yield CurrentVersion()
         loaded = tables.loaded(prefix, version)
         if loaded is not None:
             return loaded
-        spaces = yield from self._spaces(root, prefix)
+        spaces = yield from self._vector_spaces(prefix)
         for space in spaces:
             table = tables.table(space)
+            beside = vectors_of((*self.namespace, *space))
             present: dict[str, int] = {}
             cursor: str | None = None
             while True:
-                page = yield Scan((*root, *space), "", cursor, limit=PAGE_ROWS, with_values=False)
+                page = yield Scan(beside, "", cursor, limit=PAGE_ROWS, with_values=False)
                 present.update({row.key: row.version for row in page.rows})
                 cursor = page.next
                 if cursor is None:
@@ -855,7 +923,7 @@ class TreeholdStore(BaseStore):
                 for key in [key for key in table.items if key not in present]:
                     table.remove(key)
             for start in range(0, len(changed), PAGE_ROWS):
-                rows: Sequence[Row | None] = yield GetMany((*root, *space), changed[start : start + PAGE_ROWS])
+                rows: Sequence[Row | None] = yield GetMany(beside, changed[start : start + PAGE_ROWS])
                 with tables.lock:
                     for row in rows:
                         if row is not None:
@@ -868,6 +936,7 @@ class TreeholdStore(BaseStore):
     # Pages.
 
     def _search_page(self, search: _Search) -> Steps[SearchPage]:
+        yield from self._move_vectors()
         found = yield from self._find_in_order(search, 0, search.limit + 1)
         has_more = len(found) > search.limit
         found = found[: search.limit]
@@ -895,8 +964,8 @@ class TreeholdStore(BaseStore):
         while True:
             page = yield Namespaces((*self.namespace, *listed.prefix), start)
             for space in page.namespaces:
-                namespace = tuple(space)[len(self.namespace) :]
-                if is_reserved(space) or not all(_does_match(kind, path, namespace) for kind, path in listed.conditions):
+                namespace = self._labels(space)
+                if namespace is None or not all(_does_match(kind, path, namespace) for kind, path in listed.conditions):
                     continue
                 shown = namespace if listed.depth is None else namespace[: listed.depth]
                 # Those with a common beginning follow each other.
@@ -911,6 +980,13 @@ class TreeholdStore(BaseStore):
             start = page.next
             if start is None:
                 return found, False
+
+
+def _present(items: Namespace, vectors: Sequence[Row]) -> Steps[set[str]]:
+    """Returns the keys of vectors whose items exist."""
+    keys = [row.key for row in vectors]
+    rows: Sequence[Row | None] = yield GetMany(items, keys, with_values=False)
+    return {row.key for row in rows if row is not None}
 
 
 def _matching(space: Namespace, rows: Iterable[Row], filter: Filter) -> list[_Found]:
@@ -946,9 +1022,11 @@ def _does_match(kind: str, path: Sequence[str], namespace: Namespace) -> bool:
 
 
 def _root(namespace: Any) -> Namespace:
-    if not are_texts(namespace) or not namespace or not all(namespace):
+    # An empty second component of several more names the partition.
+    is_partition = are_texts(namespace) and len(namespace) > 2 and namespace[1] == ""
+    if not are_texts(namespace) or not namespace or not all((*namespace[:1], *namespace[2:]) if is_partition else namespace):
         raise InvalidArgument("the namespace of a store must be a sequence of nonempty texts, such as ('acme', 'ada')")
-    for reserved in (_VECTORS, "~files"):
+    for reserved in (_FORMER_VECTORS, "~files"):
         if namespace[-1].endswith(reserved):
             raise InvalidArgument(f"the namespace of a store ends with `{reserved}`, where other rows lie; choose another")
     return tuple(namespace)

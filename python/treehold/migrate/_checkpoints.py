@@ -19,9 +19,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from treehold import Corrupt, InvalidArgument
+from treehold._io import Steps, run
 from treehold.langgraph import TreeholdSaver
 from treehold.langgraph import _keys as keys
-from treehold.langgraph._io import run
 from treehold.langgraph._records import decode_record
 from treehold.langgraph._threads import Put, StoredWrite, Threads, config_of
 
@@ -260,19 +260,22 @@ class TreeholdCheckpoints(Checkpoints):
         self.serde = saver.serde
         self._saver = saver
         self._store = saver.store
-        self._threads: Threads = saver._threads  # pyright: ignore[reportPrivateUsage]
 
     def places(self) -> Iterator[Place]:
-        after: tuple[str, ...] | None = None
-        while True:
-            spaces, after = run(self._threads.namespaces(after), self._store)
-            for space in spaces:
-                thread_id = run(self._threads.thread_id(space), self._store)
-                if thread_id is None:
-                    raise Corrupt(f"the thread of {space!r} has no name; restore the store from a backup")
-                yield from self._of_thread(space, thread_id)
-            if after is None:
-                return
+        for threads in run(self._saver._roots.all(), self._store):  # pyright: ignore[reportPrivateUsage]
+            after: tuple[str, ...] | None = None
+            while True:
+                spaces, after = run(threads.namespaces(after), self._store)
+                for space in spaces:
+                    thread_id = run(threads.thread_id(space), self._store)
+                    if thread_id is None:
+                        raise Corrupt(f"the thread of {space!r} has no name; restore the store from a backup")
+                    yield from self._of_thread(space, thread_id)
+                if after is None:
+                    break
+
+    def _of(self, thread_id: str) -> Steps[Threads]:
+        return self._saver._of_id(thread_id)  # pyright: ignore[reportPrivateUsage]
 
     def _of_thread(self, space: tuple[str, ...], thread_id: str) -> Iterator[Place]:
         cursor: str | None = None
@@ -306,7 +309,8 @@ class TreeholdCheckpoints(Checkpoints):
     def writes_at(self, place: Place) -> dict[tuple[str, int], Write]:
         thread_id, checkpoint_ns, checkpoint_id = place
         prefix = keys.writes_prefix(checkpoint_ns, checkpoint_id)
-        rows = run(self._threads.rows_of(self._threads.namespace(thread_id), prefix), self._store)
+        threads = run(self._of(thread_id), self._store)
+        rows = run(threads.rows_of(threads.namespace(thread_id), prefix), self._store)
         found: dict[tuple[str, int], Write] = {}
         for write in map(StoredWrite.of_row, rows):
             value = self.serde.loads_typed(write.typed)
@@ -322,8 +326,9 @@ class TreeholdCheckpoints(Checkpoints):
         for record in records:
             run(self._steps(record), self._store)
 
-    def _steps(self, record: CheckpointRecord) -> Any:
-        return self._threads.put_with_writes(
+    def _steps(self, record: CheckpointRecord) -> Steps[None]:
+        threads = yield from self._of(record.thread_id)
+        yield from threads.put_with_writes(
             record.thread_id,
             record.checkpoint_ns,
             record.checkpoint_id,

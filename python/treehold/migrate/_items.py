@@ -23,6 +23,7 @@ from treehold.langgraph._items import (
     utc_now,
     value_of,
 )
+from treehold.langgraph._keys import is_reserved, is_valid, vectors_of
 from treehold.langgraph._types import is_dict
 
 from ._compare import are_same
@@ -187,6 +188,9 @@ class TreeholdItems(Target[ItemRecord]):
             spaces, more = self._items.store.namespaces(prefix=self._root, after=after, limit=100)
             for space in map(tuple, spaces):
                 after = space
+                # Beneath one component are also rows of others.
+                if len(self._root) == 1 and (is_reserved(space) or "" in space):
+                    continue
                 cursor: str | None = None
                 while True:
                     page = self._items.store.scan(space, after=cursor, limit=size, bytes_max=BYTES_AT_ONCE)
@@ -232,31 +236,34 @@ class TreeholdItems(Target[ItemRecord]):
             )
             self._end_lives(records)
             return
-        batch = Batch()
+        batches: dict[tuple[str, ...], Batch] = {}
         for record in records:
             remaining = _remaining_seconds(record)
             if remaining is not None and remaining <= 0:
                 continue
             ttl = remaining if record.ttl_minutes is None else record.ttl_minutes * 60
-            batch.put(
-                (*self._root, *record.namespace),
+            items = (*self._root, *record.namespace)
+            batches.setdefault(items[:2], Batch()).put(
+                items,
                 key_of(record.key),
                 body_of(record.key, record.value),
                 meta=meta_of(ttl),
                 ttl_seconds=remaining,
             )
-        if len(batch):
+        for batch in batches.values():
             self._items.store.commit(batch)
 
     def _end_lives(self, records: Sequence[ItemRecord]) -> None:
-        batch = Batch()
+        batches: dict[tuple[str, ...], Batch] = {}
         for record in records:
             remaining = _remaining_seconds(record)
             if remaining is not None:
                 key, remaining = key_of(record.key), max(remaining, 0.001)
-                beside = (*self._root[:-1], self._root[-1] + "~vectors", *record.namespace)
-                batch.touch((*self._root, *record.namespace), key, remaining).touch(beside, key, remaining)
-        if len(batch):
+                items = (*self._root, *record.namespace)
+                batch = batches.setdefault(items[:2], Batch()).touch(items, key, remaining)
+                if is_valid(vectors_of(items)):
+                    batch.touch(vectors_of(items), key, remaining)
+        for batch in batches.values():
             self._items.store.commit(batch)
 
     def difference(self, record: ItemRecord, found: ItemRecord) -> str | None:

@@ -1,6 +1,6 @@
-"""Runs the steps of the saver and the store, synchronously or on an event loop.
+"""Runs the steps of adapters on a store, synchronously or on an event loop.
 
-Whatever both have to do is written once, as a generator that yields requests and receives their results. `run` answers
+Whatever has to be done both ways is written once, as a generator that yields requests and receives their results. `run` answers
 a request by a blocking call, `arun` by awaiting its twin.
 """
 
@@ -109,9 +109,9 @@ class NamespacePage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Namespaces:
-    """Lists a page of the namespaces beneath a prefix."""
+    """Lists a page of the namespaces beneath a prefix, or of all namespaces."""
 
-    prefix: Namespace
+    prefix: Namespace | None
     after: Namespace | None = None
     limit: int = 1000
 
