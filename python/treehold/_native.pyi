@@ -515,7 +515,8 @@ class Store:
     def commit(self, batch: Batch) -> list[int]:
         """Applies a batch, all or nothing. Returns the versions of its puts and appends.
 
-        Raises `Conflict` if a condition does not hold; `change` is its index and `current_version` what was found instead.
+        A batch lies in one partition, which the first two components of its namespaces name. Raises `Unsupported` for one over two, and
+        `Conflict` if a condition does not hold; `change` is its index and `current_version` what was found instead.
         """
 
     def acommit(self, batch: Batch) -> _Async[list[int]]:

@@ -18,8 +18,8 @@ const PARTITION_COMPONENTS: usize = 2;
 /// What of a store belongs together. Every namespace lies in exactly one partition.
 ///
 /// A partition is named by a tenant and a user, so that all rows of a user form one range of keys. A partition with one component belongs to
-/// a tenant, or to everybody. Stores list namespaces by partition and name. Stores of this version still order commits across partitions and
-/// accept batches over several; rely on neither in new code.
+/// a tenant, or to everybody. A batch checks and changes rows of one partition. Stores list namespaces by partition and name. Stores of this
+/// version still order commits across partitions; rely on their order within a partition only.
 ///
 /// ```
 /// use treehold_core::{Namespace, Partition};
