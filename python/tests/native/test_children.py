@@ -10,7 +10,7 @@ from treehold import Entry
 
 
 class Dictionary(treehold.Backend):
-    """Files in a dictionary, by synchronous methods."""
+    """Files in a dictionary, by synchronous methods. Several threads call them at once, so they iterate over copies."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -18,13 +18,13 @@ class Dictionary(treehold.Backend):
     def stat(self, path: str) -> Entry:  # type: ignore[override]
         if path in self.files:
             return Entry(path, size_bytes=len(self.files[path]))
-        if any(name.startswith(path + "/") for name in self.files):
+        if any(name.startswith(path + "/") for name in list(self.files)):
             return Entry(path, kind="directory")
         raise treehold.NotFound(f"`{path}` does not exist", path=path)
 
     def ls(self, path: str) -> Iterable[Entry]:  # type: ignore[override]
         beneath = path.rstrip("/") + "/"
-        names = {name[len(beneath) :].split("/")[0] for name in self.files if name.startswith(beneath)}
+        names = {name[len(beneath) :].split("/")[0] for name in list(self.files) if name.startswith(beneath)}
         if not names and path != "/":
             raise treehold.NotFound(f"`{path}` does not exist", path=path)
         return [self.stat(beneath + name) for name in names]
@@ -39,7 +39,7 @@ class Dictionary(treehold.Backend):
         self.files[path] = content
 
     def delete(self, path: str, *, recursive: bool = False) -> None:  # type: ignore[override]
-        self.files = {name: content for name, content in self.files.items() if name != path and not name.startswith(path + "/")}
+        self.files = {name: content for name, content in list(self.files.items()) if name != path and not name.startswith(path + "/")}
 
     def create_dir(self, path: str) -> None:  # type: ignore[override]
         pass
