@@ -161,7 +161,7 @@ impl Expected {
 /// so that a process that lost the session while it was stalled cannot write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
-    /// The namespace of the row, in the store that holds the states.
+    /// The namespace of the row, in the store and the partition that hold the states: `_treehold/agent-state`.
     pub namespace: Namespace,
     /// Its key.
     pub key: String,

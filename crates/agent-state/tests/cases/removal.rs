@@ -219,7 +219,7 @@ pub(crate) async fn key_created_during_the_deletion_of_the_last_one_survives(sto
 /// A save with a fence is refused as soon as its row has another version, and writes nothing.
 pub(crate) async fn save_is_refused_once_its_fence_has_fallen(store: Arc<dyn Store>) {
     let states = states(&store);
-    let namespace = Namespace::parse("turns/s1").unwrap();
+    let namespace = Namespace::parse("_treehold/agent-state/turns/s1").unwrap();
     let held = store.commit(Batch::new().put(&namespace, "holder", "a")).await.unwrap()[0];
     let fenced = |version: Version| {
         let fence = Fence { namespace: namespace.clone(), key: "holder".to_owned(), version };
@@ -253,7 +253,7 @@ struct Held {
 
 impl Held {
     fn new(store: &Arc<dyn Store>) -> Self {
-        Self { store: store.clone(), namespace: Namespace::parse("turns/s1").unwrap() }
+        Self { store: store.clone(), namespace: Namespace::parse("_treehold/agent-state/turns/s1").unwrap() }
     }
 
     /// Takes the turn, so that all earlier fences fall.
