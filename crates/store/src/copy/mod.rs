@@ -1,6 +1,6 @@
 //! Copies one store into another, of any engines, unchanged: keys, metadata, bodies, versions, times and expiries.
 //!
-//! Rows are sent namespace by namespace and page by page ([`BatchWrite::Restore`](super::BatchWrite::Restore)). After each batch the progress
+//! Rows are sent namespace by namespace and page by page ([`BatchWrite::Restore`](super::BatchWrite::Restore)). From time to time the progress
 //! is recorded in the target (`note.rs`), so an interrupted copy resumes from there when started again. Then concurrent changes of the source
 //! are found by comparing the keys of both sides, and sent, until none is left (`follow.rs`). At last every row of both sides is read and
 //! compared (`verify.rs`). The target's version counter ends at or above the source's, so no version is reused for other content at the
@@ -456,7 +456,7 @@ impl<'c> Run<'c> {
         Ok(false)
     }
 
-    /// Commits writes and then the note about them. Where it matters what was sent, that is noted before.
+    /// Commits writes and then records them. Where it matters what was sent, that is noted before.
     async fn commit(&mut self, batch: Batch, mut note: Note) -> Result<()> {
         let sent: Vec<_> = batch.writes.iter().filter_map(sent_row).filter(|_| self.options.onto).collect();
         if !sent.is_empty() {
@@ -467,7 +467,7 @@ impl<'c> Run<'c> {
         for (partition, part) in Batch::by_partition(batch.writes) {
             self.noted.commit_rows(self.target, partition, part).await?;
         }
-        self.noted.commit(self.target, note, Batch::new()).await
+        self.noted.advance(self.target, note, self.options.batch_bytes).await
     }
 
     /// Removes the note and raises the target's counter to that of the source.

@@ -41,6 +41,9 @@ const FENCE_KEY: &str = "fence";
 /// When a fence expires, if nobody removes it. A longer copy puts it again.
 const FENCE_LIFE: Duration = Duration::from_secs(3600);
 
+/// The most rows that are sent between two notes.
+const UNNOTED_ROWS_MAX: u64 = 1_000;
+
 /// The format version of the note.
 const FORMAT: u32 = 1;
 
@@ -149,10 +152,12 @@ pub(super) async fn is_one_store(source: &dyn Store, target: &dyn Store, page: &
     Ok(found?.is_some())
 }
 
-/// A note as stored in the target.
+/// The note of a copy, and what of it is in the target.
 #[derive(Debug)]
 pub(super) struct Noted {
     pub(super) note: Note,
+    /// The note as this copy put it last; `None` until it has put one.
+    put: Option<Note>,
     /// The version of its row; `None` if it is not there yet.
     version: Option<Version>,
     /// The fences of this copy, with their versions.
@@ -162,7 +167,7 @@ pub(super) struct Noted {
 impl Noted {
     /// Wraps a note that is not in the target yet.
     pub(super) fn new(note: Note) -> Self {
-        Self { note, version: None, fences: HashMap::new() }
+        Self { note, put: None, version: None, fences: HashMap::new() }
     }
 
     /// Looks up the note of a copy.
@@ -175,19 +180,31 @@ impl Noted {
             let message = format!("the copy in `{store}` was begun by a newer version; finish it with that version");
             return Err(Error::unsupported(message));
         }
-        Ok(Some(Self { note, version: Some(item.version), fences: HashMap::new() }))
+        Ok(Some(Self { note, put: None, version: Some(item.version), fences: HashMap::new() }))
     }
 
-    /// Commits a note, with a batch of other rows beside it. Does nothing if the note is there already and the batch is empty.
-    pub(super) async fn commit(&mut self, target: &dyn Store, note: Note, beside: Batch) -> Result<()> {
-        if self.version.is_some() && self.note == note && beside.is_empty() {
-            return Ok(());
+    /// Records progress. The target gets the note only if it is the first of this copy, or if much was sent since the last one: an
+    /// interrupted copy sends again what no note says.
+    pub(super) async fn advance(&mut self, target: &dyn Store, note: Note, batch_bytes: usize) -> Result<()> {
+        let is_due = self.put.as_ref().is_none_or(|put| {
+            let (rows, bytes) = (note.rows - put.rows, note.bytes - put.bytes);
+            note.all_sent != put.all_sent || rows >= UNNOTED_ROWS_MAX || bytes >= batch_bytes as u64
+        });
+        if is_due {
+            return self.commit(target, note, Batch::new()).await;
         }
+        self.note = note;
+        Ok(())
+    }
+
+    /// Puts a note, with a batch of other rows beside it.
+    pub(super) async fn commit(&mut self, target: &dyn Store, note: Note, beside: Batch) -> Result<()> {
         let encoded = serde_json::to_vec(&note)
             .map_err(|source| Error::new(ErrorKind::Internal, "the note of a copy cannot be written").with_source(source))?;
         let batch = beside.expect(&namespace(), KEY, self.unchanged()).put(&namespace(), KEY, encoded);
         let versions = target.commit(batch).await.map_err(|error| taken(target, error))?;
         self.version = versions.last().copied();
+        self.put = Some(note.clone());
         self.note = note;
         Ok(())
     }
