@@ -357,8 +357,10 @@ impl Batch {
 
 fn over_two_partitions(one: &Namespace, other: &Namespace) -> Error {
     Error::unsupported(format!(
-        "the batch is over two partitions, that of `{one}` and that of `{other}`; commit one batch for each, or keep what changes together in \
-        one partition"
+        "the batch spans the partitions `{}` (of `{one}`) and `{}` (of `{other}`); commit one batch for each, or keep rows that change together \
+        in one partition",
+        one.partition(),
+        other.partition()
     ))
 }
 

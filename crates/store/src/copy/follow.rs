@@ -40,7 +40,7 @@ impl Run<'_> {
                         Some(sent_rows) => sent_rows,
                         unread => unread.insert(note::read_sent(target).await?),
                     };
-                    if sent_rows.contains(&note::row_hash(&pair.namespace, &other.key)) {
+                    if sent_rows.contains(&self.noted.note.row_hash(&pair.namespace, &other.key, other.version)) {
                         batch.delete(&pair.namespace, other.key);
                     }
                 }

@@ -167,10 +167,10 @@ pub struct CopyReport {
 
 /// Copies every row of `source` to `target`, except for those that are [withheld](Withheld) and not included, and compares both sides.
 ///
-/// `tell` receives the progress. A dropped or killed call leaves an incomplete target, which the next call of the same copy continues.
-/// Nobody else should write to the target: such writes are removed, or reported by the comparison. Memory: two pages of each side. Cost:
-/// every row is read once to be sent and once on each side to be compared, and one durable batch is written for each
-/// [`CopyOptions::batch_bytes`].
+/// `tell` receives the progress. A dropped or killed call leaves an incomplete target, which the next call of the same copy continues. Nobody
+/// else should write to the target: such writes are removed, or reported by the comparison. Memory: two pages of each side, and some 100 bytes
+/// for each partition. Cost: every row is read once to be sent and once on each side to be compared. A durable batch is written for each
+/// namespace and each [`CopyOptions::batch_bytes`], two more for each partition, and a note for each 1,000 rows.
 ///
 /// # Errors
 /// [`AlreadyExists`](ErrorKind::AlreadyExists) for a target with other content; [`TooLarge`](ErrorKind::TooLarge) for a body over the
@@ -211,7 +211,7 @@ struct Run<'c> {
     source: &'c dyn Store,
     target: &'c dyn Store,
     options: CopyOptions,
-    /// The progress as recorded in the target.
+    /// The progress, as recorded in the target from time to time.
     noted: Noted,
     /// The largest body that the target accepts.
     value_bytes_max: Option<u64>,
@@ -458,7 +458,11 @@ impl<'c> Run<'c> {
 
     /// Commits writes and then records them. Where it matters what was sent, that is noted before.
     async fn commit(&mut self, batch: Batch, mut note: Note) -> Result<()> {
-        let sent: Vec<_> = batch.writes.iter().filter_map(sent_row).filter(|_| self.options.onto).collect();
+        let sent_row = |write: &BatchWrite| match write {
+            BatchWrite::Restore { namespace, item } => Some(note.row_hash(namespace, &item.key, item.version)),
+            _ => None,
+        };
+        let sent: Vec<_> = batch.writes.iter().filter(|_| self.options.onto).filter_map(sent_row).collect();
         if !sent.is_empty() {
             let (listed, list) = self.noted.note.clone().list_sent(&sent);
             note.listed_as(&listed);
@@ -519,12 +523,4 @@ impl<'c> Run<'c> {
 /// Returns the hash that identifies a source in the note.
 fn source_hash(options: &CopyOptions) -> Option<String> {
     options.source_id.as_ref().map(|id| blake3::hash(id.as_bytes()).to_hex().to_string())
-}
-
-/// Returns the hash that identifies a sent row.
-fn sent_row(write: &BatchWrite) -> Option<note::RowHash> {
-    match write {
-        BatchWrite::Restore { namespace, item } => Some(note::row_hash(namespace, &item.key)),
-        _ => None,
-    }
 }

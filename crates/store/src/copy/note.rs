@@ -44,8 +44,8 @@ const FENCE_LIFE: Duration = Duration::from_secs(3600);
 /// The most rows that are sent between two notes.
 const UNNOTED_ROWS_MAX: u64 = 1_000;
 
-/// The format version of the note.
-const FORMAT: u32 = 1;
+/// The format version of the note. Notes of format 1 knew no fences, and listed sent rows without their versions.
+const FORMAT: u32 = 2;
 
 /// Returns the namespace of the note.
 pub(crate) fn namespace() -> Namespace {
@@ -80,6 +80,19 @@ impl Note {
         Self { format: FORMAT, source: source.to_string(), source_id, onto, all_sent: false, last: None, rows: 0, bytes: 0, sent_lists: 0 }
     }
 
+    /// Returns the hash that identifies a row that was sent. A row that the target had before has another version.
+    pub(super) fn row_hash(&self, namespace: &Namespace, key: &str, version: Version) -> RowHash {
+        let mut hasher = blake3::Hasher::new();
+        // Encoded namespaces and keys contain no zero byte.
+        hasher.update(namespace.encoded().as_bytes()).update(&[0]).update(key.as_bytes());
+        if self.format > 1 {
+            hasher.update(&[0]).update(&version.number().to_le_bytes());
+        }
+        let mut hash = RowHash::default();
+        hasher.finalize_xof().fill(&mut hash);
+        hash
+    }
+
     /// Adds a list of rows that are about to be sent. Returns the note and the batch that puts the list.
     pub(super) fn list_sent(mut self, sent: &[RowHash]) -> (Self, Batch) {
         self.sent_lists += 1;
@@ -108,16 +121,6 @@ impl Note {
 
 /// The hash that identifies a row in the lists of sent rows.
 pub(super) type RowHash = [u8; 16];
-
-/// Returns the hash that identifies a row.
-pub(super) fn row_hash(namespace: &Namespace, key: &str) -> RowHash {
-    let mut hasher = blake3::Hasher::new();
-    // Encoded namespaces contain no zero byte.
-    hasher.update(namespace.encoded().as_bytes()).update(&[0]).update(key.as_bytes());
-    let mut hash = RowHash::default();
-    hasher.finalize_xof().fill(&mut hash);
-    hash
-}
 
 /// Reads which rows were sent, by this call and by interrupted ones.
 pub(super) async fn read_sent(target: &dyn Store) -> Result<HashSet<RowHash>> {
@@ -176,7 +179,7 @@ impl Noted {
         let unreadable =
             || Error::new(ErrorKind::Corrupt, format!("the note of a copy in `{store}` cannot be read; empty the store and copy again"));
         let note: Note = serde_json::from_slice(&item.value).map_err(|source| unreadable().with_source(source))?;
-        if note.format != FORMAT {
+        if note.format > FORMAT {
             let message = format!("the copy in `{store}` was begun by a newer version; finish it with that version");
             return Err(Error::unsupported(message));
         }
@@ -211,8 +214,11 @@ impl Noted {
 
     /// Commits rows of a partition, unless another copy has taken over.
     pub(super) async fn commit_rows(&mut self, target: &dyn Store, partition: Partition, batch: Batch) -> Result<()> {
-        // A partition whose name leaves no room for a fence has none. Then another copy is noticed at the next note.
-        let Ok(place) = fence_in(&partition) else { return target.commit(batch).await.map(drop) };
+        let Ok(place) = fence_in(&partition) else {
+            // A partition whose name leaves no room for a fence has none.
+            self.expect_unchanged(target).await?;
+            return target.commit(batch).await.map(drop);
+        };
         let is_new = !self.fences.contains_key(&partition);
         let fence = self.fence(target, &place, &partition).await?;
         match target.commit(batch.clone().expect(&place, FENCE_KEY, Condition::Version(fence))).await {
@@ -233,12 +239,19 @@ impl Noted {
             return Ok(*version);
         }
         let versions = target.commit(Batch::new().put_for(place, FENCE_KEY, Bytes::new(), FENCE_LIFE)).await?;
-        let found = target.get_part(&namespace(), KEY, 0..0).await?.map(|part| part.item.version);
-        let (Some(version), true) = (versions.first().copied(), found == self.version) else {
-            return Err(taken(target, Error::new(ErrorKind::Conflict, "the note of the copy has changed")));
-        };
+        self.expect_unchanged(target).await?;
+        let version = versions.first().copied().ok_or_else(|| Error::new(ErrorKind::Internal, "a put has returned no version"))?;
         self.fences.insert(partition.clone(), version);
         Ok(version)
+    }
+
+    /// Fails if another copy has put the note since.
+    async fn expect_unchanged(&self, target: &dyn Store) -> Result<()> {
+        let found = target.get_part(&namespace(), KEY, 0..0).await?.map(|part| part.item.version);
+        if found == self.version {
+            return Ok(());
+        }
+        Err(taken(target, Error::new(ErrorKind::Conflict, "the note of the copy has changed")))
     }
 
     /// Removes the note and the fences, and raises the target's counter to a version.
@@ -246,7 +259,11 @@ impl Noted {
         let batch = lift_counter(Batch::new().expect(&namespace(), KEY, self.unchanged()), version);
         target.commit(batch).await.map_err(|error| taken(target, error))?;
         for partition in self.fences.keys() {
-            target.commit(Batch::new().delete(&fence_in(partition)?, FENCE_KEY)).await?;
+            let removed = target.commit(Batch::new().delete(&fence_in(partition)?, FENCE_KEY)).await;
+            if let Err(error) = removed {
+                // The copy is complete, and a fence that stays expires.
+                tracing::debug!(%partition, %error, "the fence of a copy stays until it expires");
+            }
         }
         Ok(())
     }

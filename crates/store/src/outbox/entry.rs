@@ -35,7 +35,7 @@ pub trait OutboxEntry: Send + Sync + fmt::Debug {
         true
     }
 
-    /// Commits the rows of an optional entry on their own, after its changes were saved in another store. `changed` holds the results of
+    /// Commits the rows of an optional entry on their own, after its changes were saved in another store or partition. `changed` holds the results of
     /// the changes. A failure is left to the entry.
     fn follow<'e>(&'e self, changed: Option<&'e [Changed]>) -> BoxFuture<'e, ()> {
         let _ = changed;
@@ -57,7 +57,6 @@ pub trait OutboxEntry: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(super) struct RowsEntry {
     pub(super) store: Arc<dyn Store>,
-    pub(super) partition: Partition,
     pub(super) writes: Vec<BatchWrite>,
 }
 
@@ -67,7 +66,7 @@ impl OutboxEntry for RowsEntry {
     }
 
     fn is_in(&self, partition: &Partition) -> bool {
-        self.partition == *partition
+        !self.writes.is_empty() && self.writes.iter().all(|write| write.namespace().partition() == *partition)
     }
 
     fn write(&self, rows: &mut OutboxRows) -> Result<()> {
@@ -84,7 +83,8 @@ impl OutboxEntry for RowsEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// No tier has committed or holds them: the change was refused, it is not applied yet, or its tier keeps files elsewhere.
+    /// No tier has committed or holds them: the change was refused, it is not applied yet, or its tier keeps files in another store or
+    /// partition.
     Ignored,
     /// A tier adds them to a commit that has not ended, or whose outcome is unknown.
     Unknown,

@@ -56,7 +56,7 @@ impl HeldEntry {
         self.receipt.commit();
     }
 
-    /// Lets an optional entry commit its rows on its own, after a save in another store.
+    /// Lets an optional entry commit its rows on its own, after a save in another store or partition.
     pub async fn follow(self) {
         self.entry.follow(self.changed.as_deref()).await;
     }

@@ -75,13 +75,10 @@ impl Outbox {
         receipt
     }
 
-    /// Adds writes to rows of one partition of a store. Writes to several partitions refuse the change that takes them; without any
-    /// writes, nothing is added.
+    /// Adds writes to rows of one partition of a store. No tier takes writes to several partitions, or none at all; the receipt stays
+    /// [`Ignored`](Delivery::Ignored).
     pub fn push_rows(&mut self, store: Arc<dyn Store>, writes: Vec<BatchWrite>) -> Receipt {
-        match writes.first().map(|write| write.namespace().partition()) {
-            Some(partition) => self.push(RowsEntry { store, partition, writes }),
-            None => Receipt::default(),
-        }
+        self.push(RowsEntry { store, writes })
     }
 
     /// Adds the entries of another outbox.

@@ -97,11 +97,19 @@ fn held_entry_is_taken_only_by_its_holder() {
 }
 
 #[test]
-fn rows_without_writes_are_no_entry() {
-    let mut outbox = Outbox::new();
-    let receipt = outbox.push_rows(store(), Vec::new());
-    assert!(outbox.is_empty());
-    assert_eq!(receipt.delivery(), Delivery::Ignored);
+fn rows_of_no_partition_or_of_two_are_taken_by_none() {
+    let (store, spaces) = (store(), ["acme/ada/runs", "acme/bob/runs"].map(|text| Namespace::parse(text).expect("a namespace")));
+    let over_two = |one: &Namespace, other: &Namespace| Batch::new().put(one, "1", "").delete(other, "1").writes;
+    for writes in [Vec::new(), over_two(&spaces[0], &spaces[1]), over_two(&spaces[1], &spaces[0])] {
+        let mut outbox = Outbox::new();
+        let receipt = outbox.push_rows(store.clone(), writes);
+        for space in &spaces {
+            let partition = space.partition();
+            assert_eq!(rows_of(&outbox.take(&store, &partition)), 0);
+            assert!(outbox.hold(Some((&store, &partition)), &[]).is_empty());
+        }
+        assert_eq!(receipt.delivery(), Delivery::Ignored);
+    }
 }
 
 #[test]

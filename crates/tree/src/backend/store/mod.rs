@@ -126,7 +126,7 @@ impl StoreBackend {
         self
     }
 
-    /// Makes every change depend on a row of the same store: without the row, a change is
+    /// Makes every change depend on a row of the same partition: without the row, a change is
     /// [`NotFound`](ErrorKind::NotFound) with this message. The commit of the change checks it, so nothing is written after the row was
     /// deleted.
     #[must_use]
@@ -136,7 +136,7 @@ impl StoreBackend {
         self
     }
 
-    /// Also puts a row with every change, in the same commit. A watch of its namespace reports the changes of the tree.
+    /// Also puts a row of the same partition with every change, in the same commit. A watch of its namespace reports the changes of the tree.
     #[must_use]
     pub fn with_extra_row(mut self, namespace: &Namespace, key: impl Into<String>, value: impl Into<Bytes>) -> Self {
         self.extra_row = Batch::new().put(namespace, key, value).writes.pop();
