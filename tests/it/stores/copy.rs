@@ -302,7 +302,7 @@ fn is_note(namespace: &Namespace) -> bool {
     Reserved::of(namespace).is_some_and(|reserved| reserved.rows == ReservedRows::Note)
 }
 
-/// Interrupted after any commit, before or after its effect, a copy resumes and sends only what no note tells twice.
+/// Interrupted after any commit, before or after its effect, a copy resumes, and sends again only what no note says.
 #[tokio::test]
 async fn interrupted_copy_resumes() {
     let source = filled(30).await;
