@@ -179,10 +179,13 @@ mod tests {
         assert_eq!(found.iter().map(|call| call.outcome.as_str()).collect::<Vec<_>>(), ["given_up"]);
     }
 
+    /// A namespace in the partition of the threads, which have no tenant or user.
+    const OWN: &str = "-/-/memories";
+
     /// Mounts rows at `/memories`, in the store that also holds the threads.
-    fn with_rows(builder: WorkspaceBuilder, store: &Arc<MemoryStore>) -> Workspace {
+    fn with_rows(builder: WorkspaceBuilder, store: &Arc<MemoryStore>, namespace: &'static str) -> Workspace {
         let (rows, of_watch) = (store.clone(), store.clone());
-        let namespace = || Namespace::parse("memories");
+        let namespace = move || Namespace::parse(namespace);
         builder
             .mount("/memories", move |_| Ok(Arc::new(StoreBackend::new(rows.clone(), namespace()?))))
             .and_then(|builder| builder.with_change_source("/memories", move |_| Ok((of_watch.clone(), namespace()?))))
@@ -217,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn change_event_and_audit_row_share_one_commit() {
         let (builder, store) = workspace(ThreadDurability::Step);
-        let workspace = with_rows(builder, &store);
+        let workspace = with_rows(builder, &store, OWN);
         let session = workspace.session(scope()).await.expect("opened");
         session.call(write("in the state")).await;
         for path in ["/memories/a.md", "/b.md"] {
@@ -238,10 +241,33 @@ mod tests {
         assert_ne!(rows[1].arguments_digest, rows[2].arguments_digest);
     }
 
+    /// A commit lies in one partition, so the row of the call follows.
+    #[tokio::test]
+    async fn audit_row_of_a_change_to_another_partition_is_put_once_after_it() {
+        for namespace in ["memories", "acme//memories", "acme/ada/memories"] {
+            let (builder, store) = workspace(ThreadDurability::Step);
+            let workspace = with_rows(builder, &store, namespace);
+            let session = workspace.session(scope()).await.expect("opened");
+            let done = commits(&store, async {
+                let output = session.call(call("write_file", json!({"path": "/memories/a.md", "content": "text"}))).await;
+                assert!(!output.is_error, "{}", output.text);
+            });
+            let done = done.await;
+            let has = |commit: &[String], part: &str| commit.iter().filter(|at| at.contains(part)).count();
+            assert_eq!(
+                done.iter().map(|commit| (has(commit, "events"), has(commit, "audit"))).collect::<Vec<_>>(),
+                [(1, 0), (0, 1)],
+                "{done:?}"
+            );
+            let rows = calls(&workspace, None, None).await;
+            assert_eq!(rows.iter().map(|row| row.outcome.as_str()).collect::<Vec<_>>(), ["ok"]);
+        }
+    }
+
     #[tokio::test]
     async fn call_with_several_commits_has_one_row_with_its_outcome() {
         let (builder, store) = workspace(ThreadDurability::Step);
-        let workspace = with_rows(builder, &store);
+        let workspace = with_rows(builder, &store, OWN);
         let session = workspace.session(scope()).await.expect("opened");
         session.call(call("write_file", json!({"path": "/a.md", "content": "text"}))).await;
         // A move writes to the rows first, then removes from the state.
@@ -266,7 +292,7 @@ mod tests {
     #[tokio::test]
     async fn call_without_changes_is_recorded() {
         let (builder, store) = workspace(ThreadDurability::Step);
-        let workspace = with_rows(builder, &store);
+        let workspace = with_rows(builder, &store, OWN);
         let session = workspace.session(scope()).await.expect("opened");
         session.call(call("write_file", json!({"path": "/memories/a.md", "content": "same"}))).await;
         session.call(call("edit_file", json!({"path": "/memories/a.md", "old_string": "same", "new_string": "same"}))).await;
