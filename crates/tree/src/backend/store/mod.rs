@@ -386,7 +386,7 @@ mod tests {
 
     fn opened() -> (Arc<dyn Store>, Namespace, StoreBackend) {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let namespace = |name: &str| Namespace::new([name]).expect("a plain component");
+        let namespace = |name: &str| Namespace::new(["acme", "ada", name]).expect("plain components");
         (store.clone(), namespace("owners"), StoreBackend::new(store, namespace("tree")))
     }
 
