@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base.id import uuid6
 
 from treehold import AlreadyExists, Batch, Session, Store, Workspace
-from treehold.langgraph import TreeholdSaver
+from treehold.langgraph import TreeholdSaver, TreeholdStore
 from treehold.langgraph import _keys as keys
 
 DEFAULT = ("langgraph", "checkpoints")
@@ -302,3 +302,43 @@ def test_thread_of_one_component_moves_on_to_the_partition_of_its_session(open_s
     put(saver, made["ada-1"][1], {"of": "ada-1"})
     root = ("acme", "ada", "acme")
     assert spaces_of(store) == [(*root, name) for name in ("ada-1", "ada-2", keys.RUNS)]
+
+
+def test_saver_of_one_component_leaves_rows_of_other_applications(store: Store) -> None:
+    items = TreeholdStore(store, namespace=("acme",))
+    for key in ("t", "r", "notes"):
+        items.put(("ada",), key, {"of": key})
+    before = contents(store)
+    saver = TreeholdSaver(store, namespace=("acme",))
+    assert list(saver.list(None)) == []
+    assert saver.get_tuple(at("ada")) is None
+    assert contents(store) == before
+    # A thread of an earlier version in the same namespace moves alone.
+    made = fill(TreeholdSaver(store, namespace=("scratch", "x")), "ada")
+    for name in ("ada", keys.RUNS):
+        relocate(store, ("scratch", "x", name), ("acme", name))
+    saver = TreeholdSaver(store, namespace=("acme",))
+    check_thread(saver, "ada", made["ada"])
+    assert {key: row for key, row in contents(store).items() if key[0] == ("acme", "ada")} == before
+    put(saver, made["ada"][1], {"of": "ada"})
+    assert items.get(("ada",), "t") is not None
+
+
+def test_rows_of_others_in_the_former_namespace_are_no_move_for_each_process(store: Store) -> None:
+    store.commit(Batch().put(("acme", "ada"), "/notes.md", "theirs"))
+    counting: Any = Counting(store)
+    TreeholdSaver(counting, namespace=("acme",)).get_tuple(at("ada"))
+    assert "commit" not in counting.calls
+    assert counting.calls == ["scan"] * (1 + len(keys.PREFIXES)) + ["get_many", "scan"]
+
+
+def test_row_of_removals_moves_with_its_thread(store: Store) -> None:
+    saver = TreeholdSaver(store, namespace=("scratch", "x"))
+    made = fill(saver, "ada")
+    saver.prune(["ada"])
+    assert store.get(("scratch", "x", "ada"), keys.REMOVALS) is not None
+    for name in ("ada", keys.RUNS):
+        relocate(store, ("scratch", "x", name), ("acme", name))
+    assert TreeholdSaver(store, namespace=("acme",)).get_tuple(at("ada")) is not None
+    assert [space for space in store.namespaces()[0] if space[:2] != ("acme", "")] == []
+    assert made

@@ -43,9 +43,6 @@ MOVING = "%moving" + SEPARATOR
 PREFIXES = (CONTENT, HIDDEN, WRITE, CHECKPOINT, RUN)
 """What the keys in the namespace of a thread start with."""
 
-KEYS = (REMOVALS, THREAD)
-"""The other keys in the namespace of a thread."""
-
 ITEM_VECTORS = "item-vectors"
 """The component beneath the reserved one of the vectors of items."""
 
