@@ -48,15 +48,17 @@ class Roots:
         yield from self._settle(threads, threads.namespace(thread_id)[-1])
         return threads
 
-    def all(self) -> Steps[list[Threads]]:
+    def all(self, *, everywhere: bool = False) -> Steps[list[Threads]]:
         """Returns where threads lie. What was moved in part is moved to its end.
+
+        Without sessions, that is the namespace of the saver alone; `everywhere` looks for threads of sessions too.
 
         Cost: with sessions, a read for each 1,000 namespaces of the store and one for each partition with threads. Nothing without
         them, but for a namespace of one component, beneath which threads of an earlier version are moved.
         """
         if self.plain.root != self._namespace:
             yield from self._settle_all()
-        if not self._has_sessions:
+        if not self._has_sessions and not everywhere:
             return [self.plain]
         found = {self.plain.root: self.plain}
         depth = 2 + len(self._namespace)
@@ -76,6 +78,16 @@ class Roots:
             for row in started.rows:
                 yield from self._settle(threads, row.key.removeprefix(keys.MOVING))
         return list(found.values())
+
+    def holding(self, thread_id: str) -> Steps[list[Threads]]:
+        """Returns where a thread without a known session lies: nowhere, in one place, or where several sessions have one of its id.
+
+        Cost: without sessions, what `of` costs. With them, what `all` costs, and what `holding` costs.
+        """
+        plain = yield from self.of(thread_id, None)
+        if not self._has_sessions:
+            return [plain]
+        return (yield from holding((yield from self.all()), thread_id))
 
     def _threads(self, root: Namespace) -> Threads:
         return Threads(root, self._codec, self._bases)
@@ -134,6 +146,28 @@ class Roots:
         moves.extend(removals)
         moves.extend(_rows_of(root, threads, component) for root in former)
         yield from move(moves, fence)
+
+
+def holding(roots: Sequence[Threads], thread_id: str) -> Steps[list[Threads]]:
+    """Returns those of several roots that have rows of a thread.
+
+    Cost: one read for each root without a namespace of that name, and up to seven for one with it.
+    """
+    found: list[Threads] = []
+    for threads in roots:
+        if (yield from _holds(threads, thread_id)):
+            found.append(threads)
+    return found
+
+
+def _holds(threads: Threads, thread_id: str) -> Steps[bool]:
+    space = threads.namespace(thread_id)
+    if (yield from has_rows(Move(space, (), keys.PREFIXES))):
+        return True
+    # Others may have rows with these keys, but not without a body, nor where a digest is.
+    rows: Sequence[Row | None] = yield GetMany(space, [keys.REMOVALS, keys.THREAD])
+    removals, name = rows
+    return (removals is not None and not removals.body) or (name is not None and keys.is_digest(space[-1]))
 
 
 def _rows_of(root: Namespace, threads: Threads, component: str) -> Move:
