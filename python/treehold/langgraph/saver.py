@@ -176,7 +176,8 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Returns a checkpoint with its pending writes, or the latest of its namespace.
 
-        Cost: two reads, and one for the values that are not in the cache. With sessions, two more at the first use of a thread.
+        Cost: two reads, and one for the values that are not in the cache. With sessions, two more at the first use of a thread,
+        and up to six more where others keep rows in the namespace that an earlier version had for it.
         """
         return run(self._load(config), self.store)
 
