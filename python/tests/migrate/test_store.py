@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langgraph.store.memory import InMemoryStore
 
-from treehold import Conflict, Corrupt, InvalidArgument, NotFound, Store, Unavailable, migrate
+from treehold import Batch, Conflict, Corrupt, InvalidArgument, NotFound, Store, Unavailable, migrate
 from treehold.langgraph import TreeholdStore
 
 VALUES: list[dict[str, Any]] = [
@@ -268,3 +268,27 @@ def test_database_opened_for_reading_cannot_be_a_target(tmp_path: Path) -> None:
     fill(place, 1)
     with migrate.open_store(place) as theirs, ours() as store, pytest.raises(InvalidArgument, match="writable"):
         migrate.copy_store(store, theirs)
+
+
+@pytest.mark.parametrize("root", [("acme",), ("acme", "ada"), ("acme", "", "handbook")])
+def test_rows_of_the_program_beneath_the_root_are_no_items(root: tuple[str, ...]) -> None:
+    with Store.open("memory:") as rows:
+        items = TreeholdStore(rows, namespace=root)
+        partition = (*root, "ada")[:2]
+        elsewhere = TreeholdStore(rows, namespace=("other", "x"))
+        elsewhere.put(("a",), "k", {"n": 0})
+        row = rows.get(("other", "x", "a"), "k")
+        assert row is not None
+        # They look like items.
+        rows.commit(Batch().put((*partition, "_treehold", "history", "memories"), "k", row.body, meta=row.meta))
+        if len(root) == 1:
+            rows.commit(Batch().put(("acme", "", "thread"), "k", row.body, meta=row.meta))
+        theirs = InMemoryStore()
+        report = migrate.copy_store(theirs, items)
+        assert (report.read, report.differences) == (0, 0)
+        items.put(("ada", "notes"), "k", {"n": 1})
+        report = migrate.copy_store(items, theirs)
+        assert (report.read, report.verified, report.differences) == (1, 1, 0)
+        assert migrate.verify_store(theirs, items).is_good
+        with pytest.raises(Conflict):
+            migrate.copy_store(InMemoryStore(), items)

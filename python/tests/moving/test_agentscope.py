@@ -21,7 +21,7 @@ from agentscope.app.storage import (
 )
 from failing import Counting, Failing, Stopped, archived, contents, relocate
 
-from treehold import Batch, Store
+from treehold import Batch, InvalidArgument, Store
 from treehold.agentscope import NameTaken, TreeholdStorage
 from treehold.agentscope._core import SHARED
 
@@ -68,7 +68,7 @@ async def fill(storage: TreeholdStorage) -> None:
 def make_old(store: Store, root: tuple[str, ...]) -> None:
     """Moves the rows that users share where an earlier version kept them."""
     for kind in SHARED:
-        relocate(store, (*root, "users", kind), (*root, "all", kind))
+        relocate(store, (*root, "users", "~shared", kind), (*root, "all", kind))
 
 
 async def check(store: Store, storage: TreeholdStorage, root: tuple[str, ...]) -> None:
@@ -83,7 +83,8 @@ async def check(store: Store, storage: TreeholdStorage, root: tuple[str, ...]) -
         await storage.upsert_channel(channel("other", "ann"), "bot-bots")
     spaces = {space for space, _ in contents(store)}
     assert {space[: len(root) + 1] for space in spaces} == {(*root, "users")}
-    assert (*root, "users", "moving") not in spaces
+    assert {space[len(root) + 1] for space in spaces} == {*USERS, "~shared"}
+    assert (*root, "users", "~shared", "moving") not in spaces
 
 
 @pytest.mark.parametrize("root", ROOTS)
@@ -109,6 +110,30 @@ async def test_shared_rows_of_earlier_versions_are_found_and_change_with_those_o
     assert [record.id for record in await storage.list_all_channels()] == ["new"]
     assert await storage.list_all_schedules() == []
     assert await storage.list_knowledge_documents_pending_since(datetime.now(timezone.utc)) == []
+
+
+async def test_rows_of_a_user_named_like_shared_ones_are_apart(store: Store) -> None:
+    storage = TreeholdStorage(store)
+    await fill(storage)
+    for user in SHARED:
+        if user in USERS:
+            prefix = ("agentscope", "users", user)
+            assert {record.user_id for record in await storage.list_agents(user)} == {user}
+            assert prefix not in {space for space, _ in contents(store)}
+            # Whoever reads or removes everything of a user leaves what users share.
+            for space in store.namespaces(prefix=prefix)[0]:
+                store.commit(Batch().delete_prefix(space))
+    assert sorted(record.id for record in await storage.list_all_channels()) == sorted(f"c-{user}" for user in USERS)
+
+
+@pytest.mark.parametrize("user", ["~shared", "_treehold"])
+async def test_reserved_user_id_is_refused(store: Store, user: str) -> None:
+    storage = TreeholdStorage(store)
+    with pytest.raises(InvalidArgument, match="reserved"):
+        await storage.upsert_agent(user, AgentRecord(id="a", user_id=user, data=AgentData(name="a")))
+    with pytest.raises(InvalidArgument, match="reserved"):
+        await storage.upsert_channel(channel("c", user), "bot")
+    assert contents(store) == {}
 
 
 async def test_change_is_the_first_use_of_shared_rows_too(store: Store) -> None:

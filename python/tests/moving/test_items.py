@@ -195,3 +195,32 @@ def test_namespace_without_room_for_one_of_vectors_is_refused_where_vectors_are_
     assert [item.score for item in items.search(labels, query="b")] == [None]
     items.delete(labels, "k")
     assert items.get(labels, "k") is None
+
+
+def test_vectors_without_room_are_left_once_and_removed_if_their_items_are_gone(store: Store) -> None:
+    stuck, gone = tuple("abcdefghijklmn"), tuple("abcdefghijklmo")
+    items = TreeholdStore(store)
+    items.put(stuck, "k", {"text": "b"})
+    former = ("langgraph", "store~vectors")
+    for labels, key in ((stuck, "k"), (stuck, "orphan"), (gone, "orphan")):
+        store.commit(Batch().put((*former, *labels), key, "vectors"))
+    assert items_at(store, ("langgraph", "store")).get(stuck, "k") is not None
+    left = {place for place in contents(store) if place[0][:2] == former}
+    assert left == {((*former, *stuck), "k")}
+    counting: Any = Counting(store)
+    assert TreeholdStore(counting).get(stuck, "k") is not None
+    assert counting.calls == ["namespaces", "get_many", "get_many"]
+    # Others that come later, such as those of an imported archive, are looked at.
+    store.commit(Batch().put((*former, *gone), "orphan", "vectors"))
+    store.commit(Batch().put((*former, "a"), "orphan", "vectors"))
+    assert TreeholdStore(store).get(stuck, "k") is not None
+    assert {place for place in contents(store) if place[0][:2] == former} == left
+    # The vectors go with the item.
+    TreeholdStore(store).delete(stuck, "k")
+    assert {place for place in contents(store) if place[0][:2] == former} == set()
+
+
+def test_namespace_of_a_tenant_has_no_vectors_to_move(store: Store) -> None:
+    counting: Any = Counting(store)
+    TreeholdStore(counting, namespace=("acme", "", "handbook")).get((), "k")
+    assert counting.calls == ["get_many"]

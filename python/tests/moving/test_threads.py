@@ -12,9 +12,11 @@ import pytest
 from failing import Counting, Failing, Stopped, contents, relocate
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 
-from treehold import AlreadyExists, Batch, Session, Store, Workspace
-from treehold.langgraph import TreeholdSaver
+from treehold import AlreadyExists, Batch, Conflict, InvalidArgument, Session, Store, Workspace, migrate
+from treehold.langgraph import TreeholdSaver, TreeholdStore
 from treehold.langgraph import _keys as keys
 
 DEFAULT = ("langgraph", "checkpoints")
@@ -302,3 +304,151 @@ def test_thread_of_one_component_moves_on_to_the_partition_of_its_session(open_s
     put(saver, made["ada-1"][1], {"of": "ada-1"})
     root = ("acme", "ada", "acme")
     assert spaces_of(store) == [(*root, name) for name in ("ada-1", "ada-2", keys.RUNS)]
+
+
+def test_saver_of_one_component_leaves_rows_of_other_applications(store: Store) -> None:
+    items = TreeholdStore(store, namespace=("acme",))
+    for key in ("t", "r", "notes"):
+        items.put(("ada",), key, {"of": key})
+    before = contents(store)
+    saver = TreeholdSaver(store, namespace=("acme",))
+    assert list(saver.list(None)) == []
+    assert saver.get_tuple(at("ada")) is None
+    assert contents(store) == before
+    # A thread of an earlier version in the same namespace moves alone.
+    made = fill(TreeholdSaver(store, namespace=("scratch", "x")), "ada")
+    for name in ("ada", keys.RUNS):
+        relocate(store, ("scratch", "x", name), ("acme", name))
+    saver = TreeholdSaver(store, namespace=("acme",))
+    check_thread(saver, "ada", made["ada"])
+    assert {key: row for key, row in contents(store).items() if key[0] == ("acme", "ada")} == before
+    put(saver, made["ada"][1], {"of": "ada"})
+    assert items.get(("ada",), "t") is not None
+
+
+def test_rows_of_others_in_the_former_namespace_are_no_move_for_each_process(store: Store) -> None:
+    store.commit(Batch().put(("acme", "ada"), "/notes.md", "theirs"))
+    counting: Any = Counting(store)
+    TreeholdSaver(counting, namespace=("acme",)).get_tuple(at("ada"))
+    assert "commit" not in counting.calls
+    assert counting.calls == ["scan"] * (1 + len(keys.PREFIXES)) + ["get_many", "scan"]
+
+
+def test_row_of_removals_moves_with_its_thread(store: Store) -> None:
+    saver = TreeholdSaver(store, namespace=("scratch", "x"))
+    made = fill(saver, "ada")
+    saver.prune(["ada"])
+    assert store.get(("scratch", "x", "ada"), keys.REMOVALS) is not None
+    for name in ("ada", keys.RUNS):
+        relocate(store, ("scratch", "x", name), ("acme", name))
+    assert TreeholdSaver(store, namespace=("acme",)).get_tuple(at("ada")) is not None
+    assert [space for space in store.namespaces()[0] if space[:2] != ("acme", "")] == []
+    assert made
+
+
+# Where only the id of a thread is known, there may be no session for it.
+
+
+def saver_by_user(open_session: Open) -> TreeholdSaver:
+    """A saver whose sessions need more of a configuration than the id of a thread."""
+
+    def sessions(config: RunnableConfig) -> Session | None:
+        user = config["configurable"].get("user")
+        return None if user is None else open_session(user, config["configurable"]["thread_id"])
+
+    return TreeholdSaver(open_session("ada", "ada-1").store, sessions=sessions)
+
+
+def of_user(user: str, config: RunnableConfig) -> RunnableConfig:
+    return {"configurable": {**config["configurable"], "user": user}}
+
+
+def fill_by_user(saver: TreeholdSaver, user: str, *threads: str) -> None:
+    for thread in threads:
+        first = put(saver, of_user(user, at(thread)), {"of": thread, "files": FILES}, "first run")
+        put(saver, of_user(user, first), {"of": thread, "files": {**FILES, "/new": thread}}, "second run")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_removals_find_threads_for_whose_id_there_is_no_session(open_session: Open, is_async: bool) -> None:
+    saver = saver_by_user(open_session)
+    store = saver.store
+    fill_by_user(saver, "ada", "x", LONG, "z")
+    fill_by_user(saver, "bob", "y", "kept")
+    # Rows of others that look a little like those of a thread.
+    for key in ("r", "t"):
+        store.commit(Batch().put(("acme", "eve", *DEFAULT, "x"), key, "theirs"))
+    store.commit(Batch().put(("acme", "eve", *DEFAULT, "e"), "c\x01", "damaged"))
+    if is_async:
+        await saver.aprune(["x"])
+    else:
+        saver.prune(["x"])
+    assert len(list(saver.list(of_user("ada", at("x"))))) == 1
+    for thread in ("x", LONG, "y", "nobody's"):
+        if is_async:
+            await saver.adelete_thread(thread)
+        else:
+            saver.delete_thread(thread)
+    saver.prune(["z"], strategy="delete")
+    store.commit(Batch().delete_prefix(("acme", "eve", *DEFAULT, "e")))
+    spaces = [("acme", "bob", *DEFAULT, "kept"), ("acme", "bob", *DEFAULT, keys.RUNS), ("acme", "eve", *DEFAULT, "x")]
+    assert spaces_of(store) == spaces
+    saver.delete_for_runs(["first run", "second run"])
+    saver.delete_thread("kept")
+    assert spaces_of(store) == spaces[2:]
+
+
+def test_copies_find_threads_for_whose_id_there_is_no_session(open_session: Open) -> None:
+    saver = saver_by_user(open_session)
+    fill_by_user(saver, "ada", "x", "same")
+    fill_by_user(saver, "bob", "y", "same")
+    saver.copy_thread("x", "copy")
+    found = saver.get_tuple(of_user("ada", at("copy")))
+    assert found is not None and found.checkpoint["channel_values"]["of"] == "x"
+    with pytest.raises(AlreadyExists):
+        saver.copy_thread("x", "y")
+    with pytest.raises(InvalidArgument, match="acme/ada/langgraph/checkpoints, acme/bob/langgraph/checkpoints"):
+        saver.copy_thread("same", "other")
+    saver.copy_thread("nobody's", "other")
+    assert saver.get_tuple(at("other")) is None
+    saver.delete_thread("same")
+    for user in ("ada", "bob"):
+        assert saver.get_tuple(of_user(user, at("same"))) is None
+
+
+def test_threads_with_sessions_move_out_and_are_verified(open_session: Open, tmp_path: Path) -> None:
+    saver = saver_by_user(open_session)
+    fill_by_user(saver, "ada", "x", LONG)
+    fill_by_user(saver, "bob", "y")
+    fill(TreeholdSaver(saver.store), "alone")
+    plain = TreeholdSaver(saver.store)
+    # A move into this namespace is refused, because it has threads.
+    with pytest.raises(Conflict):
+        migrate.copy_saver(InMemorySaver(), TreeholdSaver(saver.store))
+    place = str(tmp_path / "theirs.db")
+    with migrate.open_saver(place, writable=True) as theirs:
+        report = migrate.copy_saver(plain, theirs)
+        assert (report.read, report.written, report.verified, report.differences) == (8, 8, 8, 0)
+    with SqliteSaver.from_conn_string(place) as sqlite:
+        found = sqlite.get_tuple(at(LONG))
+        assert found is not None and found.checkpoint["channel_values"]["of"] == LONG
+    with migrate.open_saver(place) as theirs:
+        assert migrate.verify_saver(plain, theirs).is_good
+        assert migrate.verify_saver(theirs, plain).is_good
+        # What is there already is not written again elsewhere.
+        before = contents(saver.store)
+        assert migrate.copy_saver(theirs, plain, resume=True).present == 8
+        assert contents(saver.store) == before
+        put(saver, of_user("bob", at("y")), {"of": "y"})
+        assert migrate.verify_saver(theirs, plain).differences == 1
+        assert migrate.verify_saver(plain, theirs).differences == 1
+
+
+def test_moving_out_threads_of_one_id_in_several_partitions_is_refused(open_session: Open) -> None:
+    saver = saver_by_user(open_session)
+    for user in ("ada", "bob"):
+        fill_by_user(saver, user, "same")
+    with pytest.raises(InvalidArgument, match="several partitions"):
+        migrate.copy_saver(TreeholdSaver(saver.store), InMemorySaver())
+    one = TreeholdSaver(saver.store, namespace=("acme", "ada", *DEFAULT))
+    assert migrate.copy_saver(one, InMemorySaver()).read == 2

@@ -88,7 +88,7 @@ class Core:
     def _move(self) -> Steps[None]:
         layout, fence = self._layout, Fence(self._layout.all("moving"), "all")
         moves = [Move(layout.former_all(kind), layout.all(kind)) for kind in SHARED]
-        if not (yield from is_moved([each.source for each in moves], fence)):
+        if not (yield from is_moved(moves, fence)):
             yield from move(moves, fence)
 
     async def _row(self, space: Space, key: str) -> Row | None:

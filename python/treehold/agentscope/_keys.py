@@ -16,6 +16,9 @@ ID_BYTES_MAX = 256
 RESERVED_ROOT = "_treehold"
 """The component under which treehold keeps its own rows in the partition of a user."""
 
+SHARED_COMPONENT = "~shared"
+"""The component, beside those of users, of what they share."""
+
 Space = tuple[str, ...]
 
 
@@ -62,13 +65,13 @@ class Layout:
 
     def user(self, user_id: str, kind: str, *identifiers: str) -> Space:
         """Returns the namespace of a kind of a user's records."""
-        if user_id == RESERVED_ROOT:
-            raise InvalidArgument(f"the user id is `{RESERVED_ROOT}`, which is reserved; use another identifier")
+        if user_id in (RESERVED_ROOT, SHARED_COMPONENT):
+            raise InvalidArgument(f"the user id is `{user_id}`, which is reserved; use another identifier")
         return (*self.root, "users", checked("user id", user_id), kind, *identifiers)
 
     def all(self, kind: str) -> Space:
-        """Returns a namespace that users share. It is never that of a user, because each of those has more components."""
-        return (*self.root, "users", kind)
+        """Returns a namespace that users share. None of them is beneath that of a user."""
+        return (*self.root, "users", SHARED_COMPONENT, kind)
 
     def former_all(self, kind: str) -> Space:
         """Returns where earlier versions had a namespace that users share."""

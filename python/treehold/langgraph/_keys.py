@@ -43,11 +43,11 @@ MOVING = "%moving" + SEPARATOR
 PREFIXES = (CONTENT, HIDDEN, WRITE, CHECKPOINT, RUN)
 """What the keys in the namespace of a thread start with."""
 
-KEYS = (REMOVALS, THREAD)
-"""The other keys in the namespace of a thread."""
-
 ITEM_VECTORS = "item-vectors"
 """The component beneath the reserved one of the vectors of items."""
+
+LEFT_VECTORS = "item-vectors-left"
+"""The component beneath the reserved one of the row about vectors that stay where an earlier version stored them."""
 
 COMPONENT_BYTES_MAX = 200
 """The longest thread id that is a component of a namespace as it is."""
@@ -154,6 +154,12 @@ def vectors_of(items: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the namespace of the vectors of items. It is in the partition of the items, because both change together."""
     partition = (*items, "") if len(items) == 1 else items[:2]
     return (*partition, RESERVED_ROOT, ITEM_VECTORS, *items[2:])
+
+
+def left_vectors_of(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the namespace of the row that says which vectors of an earlier version stay."""
+    vectors = vectors_of(items)
+    return (*vectors[:3], LEFT_VECTORS, *vectors[4:])
 
 
 def items_of(vectors: tuple[str, ...]) -> tuple[str, ...] | None:

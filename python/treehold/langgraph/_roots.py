@@ -13,9 +13,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from treehold import Session
-from treehold._io import Namespace, Namespaces, Scan, Steps
-from treehold._moving import Fence, Move, is_moved, move
+from treehold import Row, Session
+from treehold._io import GetMany, Namespace, Namespaces, Scan, Steps
+from treehold._moving import Fence, Move, has_rows, is_moved, move
 
 from . import _keys as keys
 from ._content import ContentCodec
@@ -42,20 +42,23 @@ class Roots:
         """Returns where a thread lies. One that an earlier version stored elsewhere is moved.
 
         Cost: nothing at the namespace of the saver, if that has several components; else two reads at the first use of the thread.
+        Where others keep rows in the namespace that an earlier version had for the thread, up to six more.
         """
         threads = self.plain if session is None else self._threads(self._root_in(session.partition))
         yield from self._settle(threads, threads.namespace(thread_id)[-1])
         return threads
 
-    def all(self) -> Steps[list[Threads]]:
+    def all(self, *, everywhere: bool = False) -> Steps[list[Threads]]:
         """Returns where threads lie. What was moved in part is moved to its end.
+
+        Without sessions, that is the namespace of the saver alone; `everywhere` looks for threads of sessions too.
 
         Cost: with sessions, a read for each 1,000 namespaces of the store and one for each partition with threads. Nothing without
         them, but for a namespace of one component, beneath which threads of an earlier version are moved.
         """
         if self.plain.root != self._namespace:
             yield from self._settle_all()
-        if not self._has_sessions:
+        if not self._has_sessions and not everywhere:
             return [self.plain]
         found = {self.plain.root: self.plain}
         depth = 2 + len(self._namespace)
@@ -76,6 +79,16 @@ class Roots:
                 yield from self._settle(threads, row.key.removeprefix(keys.MOVING))
         return list(found.values())
 
+    def holding(self, thread_id: str) -> Steps[list[Threads]]:
+        """Returns where a thread without a known session lies: nowhere, in one place, or where several sessions have one of its id.
+
+        Cost: without sessions, what `of` costs. With them, what `all` costs, and what `holding` costs.
+        """
+        plain = yield from self.of(thread_id, None)
+        if not self._has_sessions:
+            return [plain]
+        return (yield from holding((yield from self.all()), thread_id))
+
     def _threads(self, root: Namespace) -> Threads:
         return Threads(root, self._codec, self._bases)
 
@@ -95,7 +108,7 @@ class Roots:
             if not former or target in self._settled:
                 return
         fence = Fence(threads.runs, keys.MOVING + component)
-        if not (yield from is_moved([(*root, component) for root in former], fence)):
+        if not (yield from is_moved([_rows_of(root, threads, component) for root in former], fence)):
             yield from self._move(former, threads, component, fence)
         with self._lock:
             self._settled[target] = None
@@ -103,7 +116,10 @@ class Roots:
                 self._settled.popitem(last=False)
 
     def _settle_all(self) -> Steps[None]:
-        """Moves the threads of a namespace of one component."""
+        """Moves the threads of a namespace of one component. Namespaces of others beneath it stay.
+
+        Cost: a read for each 1,000 namespaces, and for each one of two components the reads of a thread's first use.
+        """
         after: Namespace | None = None
         while True:
             page = yield Namespaces(self._namespace, after)
@@ -116,11 +132,46 @@ class Roots:
 
     def _move(self, former: Sequence[Namespace], threads: Threads, component: str, fence: Fence) -> Steps[None]:
         runs: list[str] = []
+        removals: list[Move] = []
         for root in former:
-            runs.extend((yield from threads.keys_of((*root, component), keys.RUN)))
+            space = (*root, component)
+            runs.extend((yield from threads.keys_of(space, keys.RUN)))
+            found: Sequence[Row | None] = yield GetMany(space, [keys.REMOVALS])
+            # A row of others may have this key.
+            if found[0] is not None and not found[0].body and (yield from has_rows(_rows_of(root, threads, component))):
+                removals.append(Move(space, (*threads.root, component), (), (keys.REMOVALS,)))
         listed = [key.removeprefix(keys.RUN) + keys.SEPARATOR + component for key in runs]
         # The list of runs moves first, because it is found by rows of the thread.
         moves = [Move((*root, keys.RUNS), threads.runs, (), listed) for root in former]
-        # Others may keep rows in the namespace of a thread, which stay.
-        moves.extend(Move((*root, component), (*threads.root, component), keys.PREFIXES, keys.KEYS) for root in former)
+        moves.extend(removals)
+        moves.extend(_rows_of(root, threads, component) for root in former)
         yield from move(moves, fence)
+
+
+def holding(roots: Sequence[Threads], thread_id: str) -> Steps[list[Threads]]:
+    """Returns those of several roots that have rows of a thread.
+
+    Cost: one read for each root without a namespace of that name, and up to seven for one with it.
+    """
+    found: list[Threads] = []
+    for threads in roots:
+        if (yield from _holds(threads, thread_id)):
+            found.append(threads)
+    return found
+
+
+def _holds(threads: Threads, thread_id: str) -> Steps[bool]:
+    space = threads.namespace(thread_id)
+    if (yield from has_rows(Move(space, (), keys.PREFIXES))):
+        return True
+    # Others may have rows with these keys, but not without a body, nor where a digest is.
+    rows: Sequence[Row | None] = yield GetMany(space, [keys.REMOVALS, keys.THREAD])
+    removals, name = rows
+    return (removals is not None and not removals.body) or (name is not None and keys.is_digest(space[-1]))
+
+
+def _rows_of(root: Namespace, threads: Threads, component: str) -> Move:
+    """Returns the move of a thread's rows from a former root. Others may keep rows in the same namespace, which stay."""
+    # Only a digest is explained by a row; elsewhere, one with this key belongs to others.
+    named = (keys.THREAD,) if keys.is_digest(component) else ()
+    return Move((*root, component), (*threads.root, component), keys.PREFIXES, named)

@@ -70,11 +70,13 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
                 each checkpoint of the graph is one commit with the files, and `files_at` and `restore_files` find the
                 files of any checkpoint. Make the saver with `session.store`.
 
-                It decides where a thread lies, so it returns a session for each use of a thread or for none. A thread with a
-                session lies in `session.partition`: at `namespace` if that begins with it, and else at
+                A thread with a session lies in `session.partition`: at `namespace` if that begins with it, and else at
                 `(*session.partition, *namespace)`, such as `("acme", "ada", "langgraph", "checkpoints")`. A thread that an
-                earlier version or a saver without sessions stored at `namespace` is moved when it is first used. Where only
-                the id of a thread is known, the configuration has nothing else.
+                earlier version or a saver without sessions stored at `namespace` is moved when it is first used.
+
+                Return a session whenever a graph uses such a thread: without one, reads and puts look at `namespace` only.
+                `delete_thread`, `prune` and `copy_thread` know only the id of a thread, so they pass a configuration with
+                nothing else. If there is no session for that, return `None`: they find the thread in all partitions.
         """
         super().__init__(serde=serde)
         if cache_bytes < 0:
@@ -95,8 +97,15 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         thread_id = _thread_id(config)
         return (yield from self._roots.of(thread_id, None if self._sessions is None else self._sessions(config)))
 
-    def _of_id(self, thread_id: str) -> Steps[Threads]:
-        return (yield from self._of({"configurable": {"thread_id": thread_id}}))
+    def _of_id(self, thread_id: str) -> Steps[list[Threads]]:
+        """Returns where a thread lies of which only the id is known."""
+        known = yield from self._known(thread_id)
+        return [known] if known is not None else (yield from self._roots.holding(thread_id))
+
+    def _known(self, thread_id: str) -> Steps[Threads | None]:
+        """Returns where a thread lies if there is a session for its id."""
+        session = None if self._sessions is None else self._sessions({"configurable": {"thread_id": thread_id}})
+        return None if session is None else (yield from self._roots.of(thread_id, session))
 
     @classmethod
     def from_conn_string(
@@ -167,7 +176,8 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Returns a checkpoint with its pending writes, or the latest of its namespace.
 
-        Cost: two reads, and one for the values that are not in the cache. With sessions, two more at the first use of a thread.
+        Cost: two reads, and one for the values that are not in the cache. With sessions, two more at the first use of a thread,
+        and up to six more where others keep rows in the namespace that an earlier version had for it.
         """
         return run(self._load(config), self.store)
 
@@ -368,7 +378,11 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
     # Removing and copying.
 
     def delete_thread(self, thread_id: str) -> None:
-        """Removes everything of a thread, in one commit. A thread that does not exist is not an error."""
+        """Removes everything of a thread, in one commit. A thread that does not exist is not an error.
+
+        If `sessions` returns none for the id, the threads of this id are removed in all partitions, each in one commit. To find
+        them, all namespaces of the store are listed, 1,000 with each read.
+        """
         run(self._removal(_removal.delete_thread, str(thread_id)), self.store)
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -376,8 +390,8 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         await arun(self._removal(_removal.delete_thread, str(thread_id)), self.store)
 
     def _removal(self, remove: Removal, thread_id: str) -> Steps[None]:
-        threads = yield from self._of_id(thread_id)
-        yield from remove(threads, thread_id)
+        for threads in (yield from self._of_id(thread_id)):
+            yield from remove(threads, thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Removes the checkpoints that runs made, and content that only they held.
@@ -399,6 +413,7 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
 
         Raises:
             AlreadyExists: The target has checkpoints.
+            InvalidArgument: Several partitions have a thread with the id of the source, and `sessions` returns none for it.
         """
         run(self._copy_thread(str(source_thread_id), str(target_thread_id)), self.store)
 
@@ -407,14 +422,21 @@ class TreeholdSaver(BaseCheckpointSaver[str]):
         await arun(self._copy_thread(str(source_thread_id), str(target_thread_id)), self.store)
 
     def _copy_thread(self, source_id: str, target_id: str) -> Steps[None]:
-        source = yield from self._of_id(source_id)
-        target = yield from self._of_id(target_id)
+        sources = yield from self._of_id(source_id)
+        targets = yield from self._of_id(target_id)
+        if len(sources) > 1:
+            places = ", ".join("/".join(threads.root) for threads in sources)
+            message = f"there is a thread `{source_id}` at each of {places}; copy it with a saver whose `namespace` is one of these"
+            raise InvalidArgument(message)
+        # A new thread lies at the namespace of the saver until it is used with a session.
+        source, target = (found[0] if found else self._roots.plain for found in (sources, targets))
         yield from _removal.copy_thread(source, source_id, target, target_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Removes checkpoints of threads: all but the latest of each namespace (`keep_latest`), or all (`delete`).
 
-        Values of delta channels in the remaining checkpoints stay what they were.
+        Values of delta channels in the remaining checkpoints stay what they were. Threads for whose id `sessions` returns none
+        are found as by `delete_thread`.
         """
         remove = _removal_of(strategy)
         for thread_id in _thread_ids(thread_ids):

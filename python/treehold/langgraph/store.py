@@ -7,10 +7,11 @@ import base64
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -63,7 +64,7 @@ from ._items import (
     utc_now,
     value_of,
 )
-from ._keys import is_reserved, is_valid, items_of, vectors_of
+from ._keys import is_reserved, is_valid, items_of, left_vectors_of, vectors_of
 from ._types import are_texts
 from ._urls import store_url
 from ._vectors import Embed, Index, TreeholdIndexConfig, Vectors, VectorTables, mark_of, read_vectors, vectors_row
@@ -91,6 +92,10 @@ SWEPT_ROWS = 1000
 
 _FORMER_VECTORS = "~vectors"
 """What earlier versions extended the last component of the namespace of items by for their vectors."""
+
+
+_LEFT = "left"
+"""The key of the row that says which namespaces of such vectors stay."""
 
 
 class SearchPage(NamedTuple):
@@ -191,6 +196,7 @@ class TreeholdStore(BaseStore):
     __slots__ = (
         "_has_moved",
         "_index",
+        "_left",
         "_owns_store",
         "_stop_sweeper",
         "_sweeper",
@@ -242,6 +248,7 @@ class TreeholdStore(BaseStore):
         if ttl is not None:
             seconds_of(ttl.get("default_ttl"))
         self._has_moved = False
+        self._left: Collection[Namespace] = ()
         self._owns_store = False
         self._sweeper: threading.Thread | None = None
         self._stop_sweeper = threading.Event()
@@ -611,6 +618,7 @@ class TreeholdStore(BaseStore):
                 break
         for puts in self._by_partition(plan.puts).values():
             yield Commit(self._batch(puts.values(), vectors))
+            yield from self._remove_left_vectors(puts.values())
         for place in plan.puts:
             refreshed.pop(place, None)
         yield from self._refresh(refreshed)
@@ -637,21 +645,64 @@ class TreeholdStore(BaseStore):
         """Moves the vectors that an earlier version stored in another partition than their items, once."""
         if self._has_moved:
             return
-        former = (*self.namespace[:-1], self.namespace[-1] + _FORMER_VECTORS)
-        page = yield Namespaces(former, limit=1)
+        # Earlier versions had no namespaces with an empty component, and the former one would be a partition of its own.
+        if "" not in self.namespace:
+            yield from self._move_former_vectors(self._former_vectors())
+        self._has_moved = True
+
+    def _former_vectors(self, labels: Namespace = ()) -> Namespace:
+        """Returns where earlier versions stored the vectors of a namespace of items."""
+        return (*self.namespace[:-1], self.namespace[-1] + _FORMER_VECTORS, *labels)
+
+    def _move_former_vectors(self, former: Namespace) -> Steps[None]:
+        stuck: list[Namespace] = []
         after: Namespace | None = None
-        while page.namespaces:
+        while True:
             page = yield Namespaces(former, after)
             for space in map(tuple, page.namespaces):
-                items = (*self.namespace, *space[len(former) :])
-                # Vectors of items whose namespace leaves no room stay; the items are found without them.
-                if self._labels(items) is not None and is_valid(vectors_of(items)):
+                labels = self._labels((*self.namespace, *space[len(former) :]))
+                if labels is None:
+                    continue
+                items = (*self.namespace, *labels)
+                if is_valid(vectors_of(items)):
                     # Nobody sees the vectors of an item that is removed meanwhile, so there is no fence.
                     yield from move([Move(space, vectors_of(items), wanted=partial(_present, items))], None)
-            if page.next is None:
-                break
+                else:
+                    stuck.append(labels)
             after = page.next
-        self._has_moved = True
+            if after is None:
+                break
+        if stuck:
+            yield from self._leave_vectors(former, stuck)
+
+    def _leave_vectors(self, former: Namespace, stuck: Sequence[Namespace]) -> Steps[None]:
+        """Removes vectors whose items are gone from namespaces that leave no room for new ones, and takes note of the rest.
+
+        The items are found without these vectors.
+        """
+        place = left_vectors_of(self.namespace)
+        if is_valid(place):
+            rows: Sequence[Row | None] = yield GetMany(place, [_LEFT])
+            if rows[0] is not None and rows[0].body == _digest(stuck):
+                self._left = frozenset(stuck)
+                return
+        left: list[Namespace] = []
+        for labels in stuck:
+            if (yield from _remove_orphans((*former, *labels), (*self.namespace, *labels))):
+                left.append(labels)
+        self._left = frozenset(left)
+        if is_valid(place):
+            yield Commit(Batch().put(place, _LEFT, _digest(left)) if left else Batch().delete(place, _LEFT))
+
+    def _remove_left_vectors(self, puts: Iterable[_Put]) -> Steps[None]:
+        """Removes vectors that could not move once their items change. They lie in another partition."""
+        batches: dict[Namespace, Batch] = {}
+        for put in puts:
+            if put.namespace in self._left:
+                vectors = self._former_vectors(put.namespace)
+                batches.setdefault(vectors[:2], Batch()).delete(vectors, put.key)
+        for batch in batches.values():
+            yield Commit(batch)
 
     def _batch(self, puts: Iterable[_Put], vectors: Mapping[tuple[bool, str], Any]) -> Batch:
         batch = Batch()
@@ -676,6 +727,7 @@ class TreeholdStore(BaseStore):
         yield from self._move_vectors()
         vectors = yield from self._embed([put], [])
         versions: list[int] = yield Commit(self._batch([put], vectors))
+        yield from self._remove_left_vectors([put])
         return versions[0]
 
     def _current(self, namespace: tuple[str, ...], key: str) -> Steps[tuple[Row | None, dict[str, Any] | None]]:
@@ -980,6 +1032,29 @@ class TreeholdStore(BaseStore):
             start = page.next
             if start is None:
                 return found, False
+
+
+def _digest(spaces: Sequence[Namespace]) -> bytes:
+    return sha256(json.dumps(spaces).encode("utf-8")).digest()
+
+
+def _remove_orphans(vectors: Namespace, items: Namespace) -> Steps[bool]:
+    """Removes vectors whose items do not exist. Returns whether others are left."""
+    is_left = False
+    after: str | None = None
+    while True:
+        page = yield Scan(vectors, "", after, limit=PAGE_ROWS, with_values=False)
+        present: set[str] = yield from _present(items, page.rows)
+        batch = Batch()
+        for row in page.rows:
+            if row.key not in present:
+                batch.delete(vectors, row.key)
+        if len(batch) > 0:
+            yield Commit(batch)
+        is_left = is_left or bool(present)
+        after = page.next
+        if after is None:
+            return is_left
 
 
 def _present(items: Namespace, vectors: Sequence[Row]) -> Steps[set[str]]:

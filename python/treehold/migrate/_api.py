@@ -21,7 +21,7 @@ from ._items import ForeignItems, ItemRecord, SqlItems, TreeholdItems
 from ._sql import Database, PostgresDatabase, SqliteDatabase, foreign_errors, is_postgres, name_of, postgres, reading, sqlite_path
 
 PAGE_RECORDS = 100
-"""How many items are moved in one commit."""
+"""How many items are moved at once, in one commit for each partition."""
 
 StoreSide: TypeAlias = "BaseStore | Source[ItemRecord]"
 SaverSide: TypeAlias = "BaseCheckpointSaver[Any] | Checkpoints"
@@ -84,7 +84,7 @@ def copy_store(
         resume: Goes on with an interrupted move: the target may hold items, if they are those of the source.
         dry_run: Reads and checks everything, and writes nothing. What cannot be moved is in the report.
         verify: Compares every item of both sides afterwards.
-        page: How many items are moved in one commit.
+        page: How many items are moved at once, in one commit for each partition.
         progress: Called after every page. What it raises ends the move, which can be resumed.
 
     Raises:

@@ -23,6 +23,7 @@ from treehold._io import Steps, run
 from treehold.langgraph import TreeholdSaver
 from treehold.langgraph import _keys as keys
 from treehold.langgraph._records import decode_record
+from treehold.langgraph._roots import holding
 from treehold.langgraph._threads import Put, StoredWrite, Threads, config_of
 
 from ._compare import are_same
@@ -253,16 +254,26 @@ class MemoryCheckpoints(ForeignCheckpoints):
 
 
 class TreeholdCheckpoints(Checkpoints):
-    """The checkpoints of our saver. Each is written together with its writes, in one commit."""
+    """The checkpoints of our saver, also of threads with sessions. Each is written together with its writes, in one commit."""
 
     def __init__(self, saver: TreeholdSaver) -> None:
         self.name = f"treehold {saver.store.name} at {'/'.join(saver.namespace)}"
         self.serde = saver.serde
         self._saver = saver
         self._store = saver.store
+        self._roots: list[Threads] | None = None
+        self._last: tuple[str, Threads] | None = None
+        """The thread that was looked for last, because its checkpoints follow each other."""
+
+    def _everywhere(self) -> list[Threads]:
+        # The command has no sessions, but threads may.
+        self._roots = run(self._saver._roots.all(everywhere=True), self._store)  # pyright: ignore[reportPrivateUsage]
+        return self._roots
 
     def places(self) -> Iterator[Place]:
-        for threads in run(self._saver._roots.all(), self._store):  # pyright: ignore[reportPrivateUsage]
+        roots = self._everywhere()
+        known: set[str] = set()
+        for threads in roots:
             after: tuple[str, ...] | None = None
             while True:
                 spaces, after = run(threads.namespaces(after), self._store)
@@ -270,12 +281,36 @@ class TreeholdCheckpoints(Checkpoints):
                     thread_id = run(threads.thread_id(space), self._store)
                     if thread_id is None:
                         raise Corrupt(f"the thread of {space!r} has no name; restore the store from a backup")
+                    if len(roots) > 1 and self._has_checkpoints(space):
+                        if thread_id in known:
+                            raise _several(thread_id)
+                        known.add(thread_id)
+                    self._last = thread_id, threads
                     yield from self._of_thread(space, thread_id)
                 if after is None:
                     break
 
-    def _of(self, thread_id: str) -> Steps[Threads]:
-        return self._saver._of_id(thread_id)  # pyright: ignore[reportPrivateUsage]
+    def _has_checkpoints(self, space: tuple[str, ...]) -> bool:
+        return any(self._store.scan(space, prefix=kind, limit=1, with_values=False).rows for kind in (keys.CHECKPOINT, keys.WRITE))
+
+    def _of(self, thread_id: str) -> Threads:
+        """Returns where a thread lies, or a new one is to be put."""
+        if self._last is not None and self._last[0] == thread_id:
+            return self._last[1]
+        roots = self._everywhere() if self._roots is None else self._roots
+        found = run(self._find(thread_id, roots), self._store)
+        self._last = thread_id, found
+        return found
+
+    def _find(self, thread_id: str, roots: Sequence[Threads]) -> Steps[Threads]:
+        found = yield from self._saver._known(thread_id)  # pyright: ignore[reportPrivateUsage]
+        if found is not None:
+            return found
+        # The first root is that of threads without a session.
+        held = roots if len(roots) == 1 else (yield from holding(roots, thread_id))
+        if len(held) > 1:
+            raise _several(thread_id)
+        return held[0] if held else roots[0]
 
     def _of_thread(self, space: tuple[str, ...], thread_id: str) -> Iterator[Place]:
         cursor: str | None = None
@@ -304,12 +339,12 @@ class TreeholdCheckpoints(Checkpoints):
                 return
 
     def tuple_at(self, place: Place) -> CheckpointTuple | None:
-        return self._saver.get_tuple(config_of(*place))
+        return run(self._of(place[0]).load(*place), self._store)
 
     def writes_at(self, place: Place) -> dict[tuple[str, int], Write]:
         thread_id, checkpoint_ns, checkpoint_id = place
         prefix = keys.writes_prefix(checkpoint_ns, checkpoint_id)
-        threads = run(self._of(thread_id), self._store)
+        threads = self._of(thread_id)
         rows = run(threads.rows_of(threads.namespace(thread_id), prefix), self._store)
         found: dict[tuple[str, int], Write] = {}
         for write in map(StoredWrite.of_row, rows):
@@ -327,7 +362,7 @@ class TreeholdCheckpoints(Checkpoints):
             run(self._steps(record), self._store)
 
     def _steps(self, record: CheckpointRecord) -> Steps[None]:
-        threads = yield from self._of(record.thread_id)
+        threads = self._of(record.thread_id)
         yield from threads.put_with_writes(
             record.thread_id,
             record.checkpoint_ns,
@@ -347,6 +382,11 @@ class TreeholdCheckpoints(Checkpoints):
                 for write in record.writes.values()
             ],
         )
+
+
+def _several(thread_id: str) -> InvalidArgument:
+    message = f"several partitions have a thread {thread_id!r}; move each by its own `namespace`, such as"
+    return InvalidArgument(f"{message} acme/ada/langgraph/checkpoints")
 
 
 def _with(record: CheckpointRecord, writes: Mapping[tuple[str, int], Write]) -> CheckpointRecord:

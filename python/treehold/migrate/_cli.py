@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted move")
     parser.add_argument("--dry-run", action="store_true", help="read and check everything, and write nothing")
     parser.add_argument("--no-verify", dest="verify", action="store_false", help="do not compare both sides afterwards")
-    parser.add_argument("--page", type=int, default=PAGE_RECORDS, metavar="N", help="items in one commit (%(default)s)")
+    parser.add_argument("--page", type=int, default=PAGE_RECORDS, metavar="N", help="items in one commit of a partition (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--progress", action="store_true", help="show the progress on standard error")
     return parser

@@ -182,24 +182,27 @@ class TreeholdItems(Target[ItemRecord]):
         self._root = store.namespace
 
     def batches(self, size: int) -> Iterator[list[ItemRecord]]:
+        for space in self._spaces():
+            cursor: str | None = None
+            while True:
+                page = self._items.store.scan(space, after=cursor, limit=size, bytes_max=BYTES_AT_ONCE)
+                batch = [self._record(space, row) for row in page.rows if is_item(row)]
+                if batch:
+                    yield batch
+                cursor = page.next
+                if cursor is None:
+                    break
+
+    def _spaces(self) -> Iterator[tuple[str, ...]]:
+        """Lists the namespaces that items may be in. Beneath the root are also those of others, such as the program's own."""
         after: tuple[str, ...] | None = None
         more = True
         while more:
             spaces, more = self._items.store.namespaces(prefix=self._root, after=after, limit=100)
             for space in map(tuple, spaces):
                 after = space
-                # Beneath one component are also rows of others.
-                if len(self._root) == 1 and (is_reserved(space) or "" in space):
-                    continue
-                cursor: str | None = None
-                while True:
-                    page = self._items.store.scan(space, after=cursor, limit=size, bytes_max=BYTES_AT_ONCE)
-                    batch = [self._record(space, row) for row in page.rows if is_item(row)]
-                    if batch:
-                        yield batch
-                    cursor = page.next
-                    if cursor is None:
-                        break
+                if not is_reserved(space) and "" not in space[len(self._root) :]:
+                    yield space
 
     def find(self, records: Sequence[ItemRecord]) -> list[ItemRecord | None]:
         spaces: dict[tuple[str, ...], list[str]] = {}
@@ -220,8 +223,7 @@ class TreeholdItems(Target[ItemRecord]):
         return [found.get((record.namespace, record.key)) for record in records]
 
     def is_empty(self) -> bool:
-        spaces, _ = self._items.store.namespaces(prefix=self._root, limit=1)
-        return not spaces
+        return next(self._spaces(), None) is None
 
     def check(self, record: ItemRecord) -> None:
         checked_namespace(record.namespace, self._root)
