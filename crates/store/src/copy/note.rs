@@ -1,9 +1,9 @@
 //! The progress of a copy, recorded in the target.
 //!
-//! The note lies in a partition of its own, so it cannot change together with the rows. So that two copies into one target do not mix, each
-//! batch of rows expects a fence: a row that the copy puts into the partition of the rows. Whoever continues a copy first changes the note,
-//! and then removes all fences. The other copy can neither write under its old fences, nor put a new one, because it looks at the note
-//! afterwards.
+//! The note lies in a partition of its own, so it cannot change together with the rows. To keep two copies into one target apart, each batch
+//! of rows expects a fence: a row that the copy puts into the partition of the rows. Whoever continues a copy first puts the note again, and
+//! then removes all fences. The other copy can neither write under its old fences nor put a new one, because after putting one it looks at
+//! the note.
 
 use crate::derived::is_note;
 use crate::walk::{Walk, WalkPage};
