@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use treehold::store::{
-    ArchiveReport, Batch, ExportOptions, ImportOptions, NamespacesOptions, ScanOptions, Store, StoreExt, export, import,
+    ARCHIVE_FORMAT, ArchiveReport, Batch, ExportOptions, ImportOptions, NamespacesOptions, ScanOptions, Store, StoreExt, export, import,
 };
 use treehold::{Clock, ErrorKind, MemoryStore, Namespace};
 
@@ -119,6 +119,7 @@ fuzz_target!(|input: &[u8]| {
 
 async fn check(archive: Vec<u8>) {
     let length = archive.len();
+    let is_of_this_format = is_of_this_format(&archive);
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let store = fresh();
@@ -135,8 +136,8 @@ async fn check(archive: Vec<u8>) {
     let stats = store.stats().await.expect("a store in memory reports its size");
     assert!(stats.items <= report.rows && stats.value_bytes <= report.value_bytes);
     let (archive, exported) = exported(&store).await;
-    // Expired rows are gone.
-    assert!(exported.rows < report.rows || exported.digest == report.digest);
+    // Expired rows are gone. In a former format, the digest is over the namespaces that the rows had then.
+    assert!(exported.rows < report.rows || !is_of_this_format || exported.digest == report.digest);
     assert!(exported.version >= report.version);
     if exported.version.number() >= VERSION_END {
         return;
@@ -145,6 +146,13 @@ async fn check(archive: Vec<u8>) {
     let again = import(&other, Cursor::new(archive), &ImportOptions::new(), |_| {}).await.expect("its own export is accepted");
     assert_eq!(again, exported);
     assert_eq!(rows(&other).await, rows(&store).await);
+}
+
+/// Returns whether the head of an archive, which is its first entry, names the present format.
+fn is_of_this_format(archive: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(&archive[archive.len().min(BLOCK)..archive.len().min(2 * BLOCK)]).into_owned();
+    let after = head.split_once("\"format\":").map_or("", |(_, after)| after);
+    after.trim_start().starts_with(&format!("{ARCHIVE_FORMAT},"))
 }
 
 /// The clock stands still, so that nothing expires between two reads.
