@@ -17,7 +17,7 @@ use repository::Repositories;
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{ApplyOptions, Change, Changed, Difference, Review, ReviewPurpose, Sight, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
@@ -121,13 +121,19 @@ struct Governing {
 pub struct Protections {
     /// The mount point of the tree in the whole tree, as people name its paths.
     at: VfsPathBuf,
-    named: Vec<Named>,
+    /// What is protected besides the list.
+    also: Vec<Named>,
     exempt: Vec<Named>,
     exempt_paths: Vec<Vec<Folded>>,
     governing: Vec<Governing>,
     /// The host directory that the tree changes, whose changes take turns.
     ground: Arc<Ground>,
 }
+
+/// The entries of [`RUNS_CODE`]. Folding their names takes longer than a request, and every session opens its trees.
+static LISTED: LazyLock<Vec<Named>> = LazyLock::new(|| {
+    RUNS_CODE.iter().map(|(pattern, reason)| Named::new(pattern, *reason).expect("the built-in names are valid")).collect()
+});
 
 /// The reason why a path may not be changed.
 enum Why<'a> {
@@ -144,8 +150,8 @@ enum Why<'a> {
 impl Protections {
     /// Protects the names in [`RUNS_CODE`], in a tree mounted at a path of the whole tree.
     pub fn new(at: &VfsPath) -> Self {
-        let named = RUNS_CODE.iter().map(|(pattern, reason)| Named::new(pattern, *reason).expect("the built-in names are valid")).collect();
-        Self { at: at.to_owned(), named, exempt: Vec::new(), exempt_paths: Vec::new(), governing: Vec::new(), ground: Arc::default() }
+        let (also, exempt) = (Vec::new(), Vec::new());
+        Self { at: at.to_owned(), also, exempt, exempt_paths: Vec::new(), governing: Vec::new(), ground: Arc::default() }
     }
 
     /// Sets the host directory that the tree changes, as a canonical path. Trees whose directories are equal or contain each other then
@@ -162,7 +168,7 @@ impl Protections {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an invalid name.
     pub fn with_names(mut self, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         for pattern in patterns {
-            self.named.push(Named::new(pattern.as_ref(), "the configuration protects it")?);
+            self.also.push(Named::new(pattern.as_ref(), "the configuration protects it")?);
         }
         Ok(self)
     }
@@ -203,6 +209,11 @@ impl Protections {
         self
     }
 
+    /// Returns the protected names.
+    fn named(&self) -> impl Iterator<Item = &Named> {
+        LISTED.iter().chain(&self.also)
+    }
+
     /// Returns an allowance for paths of the tree.
     fn allowance(&self, named: &[VfsPathBuf]) -> Arc<Allowance> {
         Allowance::new(named.iter().map(|path| self.at.concat(path)).collect())
@@ -214,8 +225,8 @@ impl Protections {
         if let Some(governing) = self.governing.iter().find(|governing| names.starts_with(&governing.names)) {
             return Some(Why::Governs(&governing.reason));
         }
-        let named = self.named.iter().find(|named| named.covers(&names))?;
-        let depth = self.named.iter().filter_map(|named| named.top(&names)).min().unwrap_or(names.len());
+        let named = self.named().find(|named| named.covers(&names))?;
+        let depth = self.named().filter_map(|named| named.top(&names)).min().unwrap_or(names.len());
         (!self.is_exempt(path)).then_some(Why::RunsCode { reason: &named.reason, depth })
     }
 
@@ -226,7 +237,7 @@ impl Protections {
             return Some(Why::Governs(&governing.reason));
         }
         let names = folded(path);
-        let named = self.named.iter().find(|named| named.lies_beneath(&names))?;
+        let named = self.named().find(|named| named.lies_beneath(&names))?;
         (!self.is_exempt(path)).then_some(Why::RunsCode { reason: &named.reason, depth: names.len() })
     }
 
