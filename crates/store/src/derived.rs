@@ -36,11 +36,16 @@ pub(super) fn is_note(namespace: &Namespace) -> bool {
 
 /// Removes every index, each in its own commit. Lists all namespaces.
 pub(super) async fn remove_indexes(store: &dyn Store) -> Result<()> {
+    remove_namespaces(store, is_index).await
+}
+
+/// Removes all rows of the namespaces that a rule selects, each in its own commit. Lists all namespaces.
+pub(super) async fn remove_namespaces(store: &dyn Store, is_selected: fn(&Namespace) -> bool) -> Result<()> {
     let mut options = NamespacesOptions::new();
     loop {
         let page = store.namespaces(options.clone()).await?;
-        for index in page.namespaces.iter().filter(|namespace| is_index(namespace)) {
-            store.commit(Batch::new().delete_prefix(index, "")).await?;
+        for namespace in page.namespaces.iter().filter(|namespace| is_selected(namespace)) {
+            store.commit(Batch::new().delete_prefix(namespace, "")).await?;
         }
         match page.namespaces.last() {
             Some(last) if page.more => options = options.with_start_after(last.clone()),

@@ -5,9 +5,9 @@
 //! then removes all fences. The other copy can neither write under its old fences nor put a new one, because after putting one it looks at
 //! the note.
 
-use crate::derived::is_note;
+use crate::derived;
 use crate::walk::{Walk, WalkPage};
-use crate::{Batch, Condition, Item, Namespace, NamespacesOptions, Partition, ScanOptions, Store};
+use crate::{Batch, Condition, Item, Namespace, Partition, ScanOptions, Store};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -280,17 +280,7 @@ fn fence_in(partition: &Partition) -> Result<Namespace> {
 
 /// Removes the fences of all copies into a store. Lists all namespaces.
 pub(super) async fn remove_fences(target: &dyn Store) -> Result<()> {
-    let mut options = NamespacesOptions::new();
-    loop {
-        let page = target.namespaces(options.clone()).await?;
-        for fence in page.namespaces.iter().filter(|found| is_note(found) && **found != namespace()) {
-            target.commit(Batch::new().delete_prefix(fence, "")).await?;
-        }
-        match page.namespaces.last() {
-            Some(last) if page.more => options = options.with_start_after(last.clone()),
-            _ => return Ok(()),
-        }
-    }
+    derived::remove_namespaces(target, |found| derived::is_note(found) && *found != namespace()).await
 }
 
 /// Extends a batch so that it raises a store's counter to a version, with a row that is restored with that version and removed again. Also
@@ -309,4 +299,30 @@ fn taken(target: &dyn Store, error: Error) -> Error {
         return error;
     }
     error.with_message(format!("another copy into `{target}` is under way; wait for it, or stop it and start this one again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryStore, NamespacesOptions};
+
+    #[tokio::test]
+    async fn fences_of_all_partitions_are_removed_and_nothing_else() {
+        let store = MemoryStore::new();
+        let own = ["acme/ada/notes", "acme//policies", "_treehold/sessions/acme", "_treehold/copy", "acme/ada/copy"];
+        let own = own.map(|text| Namespace::parse(text).expect("a legal namespace"));
+        for space in &own {
+            store.commit(Batch::new().put(space, KEY, "")).await.expect("committed");
+            if *space != namespace() {
+                let fence = fence_in(&space.partition()).expect("room for a fence");
+                store.commit(Batch::new().put(&fence, FENCE_KEY, "")).await.expect("committed");
+            }
+        }
+        let listed = async || store.namespaces(NamespacesOptions::new()).await.expect("a page").namespaces;
+        assert_eq!(listed().await.len(), own.len() + 3);
+        remove_fences(&store).await.expect("removed");
+        let mut left = own.to_vec();
+        left.sort();
+        assert_eq!(listed().await, left);
+    }
 }
