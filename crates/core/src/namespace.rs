@@ -15,7 +15,7 @@ pub const NAMESPACE_COMPONENTS_MAX: usize = 16;
 /// How many of a namespace's first components name its partition, unless it is built with another one.
 const PARTITION_COMPONENTS: usize = 2;
 
-/// What of a store belongs together. Every namespace lies in exactly one partition.
+/// A part of a store whose rows can change together. Every namespace lies in exactly one partition.
 ///
 /// A partition is named by a tenant and a user, so that all rows of a user form one range of keys. A partition with one component belongs to
 /// a tenant, or to everybody. A batch checks and changes rows of one partition. Stores list namespaces by partition and name. Stores of this

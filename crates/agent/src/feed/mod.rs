@@ -14,9 +14,9 @@
 //! An event is an [append](treehold_store::BatchWrite::Append) and its key is its version. So a log is in commit order, and
 //! positions are comparable across all logs of the store. If the files of a tree are in the same store, the event is committed
 //! atomically with the change; for a thread's state, with the checkpoint that persists the change. For other trees (a host
-//! directory, another server, another store or partition), the event is committed after the change and before the call returns. A process that
-//! dies in between leaves a change without an event; failures short of that are counted by [`Feed::lost`]. Changes that other
-//! programs make to a host directory are not recorded.
+//! directory, another server, another store or partition), the event is committed after the change and before the call returns.
+//! A process that dies in between leaves a change without an event; failures short of that are counted by [`Feed::lost`].
+//! Changes that other programs make to a host directory are not recorded.
 //!
 //! Start with [`Feed`]. Writing: `announce.rs` wraps each mount, and `events.rs` is the outbox entry that it adds to changes. Reading:
 //! `view.rs` defines what a reader sees, `tail.rs` follows the feed, and `news.rs` reports it to code that keeps a copy of a tree.

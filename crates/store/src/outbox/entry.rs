@@ -35,8 +35,8 @@ pub trait OutboxEntry: Send + Sync + fmt::Debug {
         true
     }
 
-    /// Commits the rows of an optional entry on their own, after its changes were saved in another store or partition. `changed` holds the results of
-    /// the changes. A failure is left to the entry.
+    /// Commits the rows of an optional entry on their own, after its changes were saved in another store or partition. `changed` holds the
+    /// results of the changes. A failure is left to the entry.
     fn follow<'e>(&'e self, changed: Option<&'e [Changed]>) -> BoxFuture<'e, ()> {
         let _ = changed;
         Box::pin(std::future::ready(()))

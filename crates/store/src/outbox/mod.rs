@@ -1,9 +1,9 @@
 //! Rows that commit together with a change: a transactional outbox.
 //!
 //! The initiator of a change adds an [`Outbox`] to the [extensions](treehold_core::ops::Extensions) of the batch. A tier that commits the
-//! change to the store and partition of an entry's rows adds them to that commit, so that both take effect or neither. A tier that keeps changes until
-//! they are saved holds the entries until then. Every other tier ignores the outbox. The [`Receipt`] of an entry tells which of these
-//! happened.
+//! change to the store and partition of an entry's rows adds them to that commit, so that both take effect or neither. A tier that keeps
+//! changes until they are saved holds the entries until then. Every other tier ignores the outbox. The [`Receipt`] of an entry tells which of
+//! these happened.
 //!
 //! Most callers need [`Outbox::push_rows`] only. Implement [`OutboxEntry`] for rows that depend on the outcome of the changes. A tier takes
 //! entries with [`Outbox::take`] or [`Outbox::hold`].

@@ -151,7 +151,8 @@ pub trait Checkpointer: Send + Sync + fmt::Display + fmt::Debug {
     async fn watch(&self, scope: &Scope) -> Result<Option<Watch>>;
 
     /// Returns the store into which the events and audit rows of a change are committed together with its checkpoint, if they lie in the
-    /// [partition of the scope](partition_of), or `None` if they are committed separately afterwards. Checkpointers outside this crate return `None`.
+    /// [partition of the scope](partition_of), or `None` if they are committed separately afterwards. Checkpointers outside this crate return
+    /// `None`.
     fn store(&self) -> Option<&Arc<dyn Store>>;
 }
 
