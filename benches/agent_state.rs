@@ -16,7 +16,7 @@ use treehold::agent_state::{AgentStateStore, AgentStates, Json, SaveOptions, Sta
 use treehold::error::Result;
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, SqliteStore, Store,
+    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, SqliteStore, Store,
     StoreCapabilities, StoreExtensions, Watch,
 };
 
@@ -75,8 +75,8 @@ impl Store for Counting {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

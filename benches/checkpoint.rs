@@ -18,8 +18,8 @@ use treehold::checkpoint::{At, Checkpointer, ListOptions, PruneOptions, PutOptio
 use treehold::error::Result;
 use treehold::ops::{Change, Version, WriteMode};
 use treehold::store::{
-    Batch, BatchWrite, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, SledStore, SqliteStore,
-    Store, StoreCapabilities, StoreExtensions,
+    Batch, BatchWrite, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, SledStore,
+    SqliteStore, Store, StoreCapabilities, StoreExtensions,
 };
 use treehold::{Backend, BackendExt, Scope, StateBackend, VfsPathBuf};
 
@@ -86,8 +86,8 @@ impl Store for Counting {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {

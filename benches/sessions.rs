@@ -20,7 +20,7 @@ use treehold::error::Result;
 use treehold::ops::Version;
 use treehold::sessions::{AppendOptions, CompactOptions, Message, Sessions, SummarizeWith, Usage};
 use treehold::store::{
-    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, SqliteStore, Store,
+    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, SqliteStore, Store,
     StoreCapabilities, StoreExtensions, Watch,
 };
 
@@ -86,8 +86,8 @@ impl Store for Counting {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

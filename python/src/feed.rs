@@ -6,8 +6,25 @@ use crate::values::{datetime, invalid};
 use crate::work::{ToPython, Work, class};
 use pyo3::prelude::*;
 use std::sync::Arc;
-use treehold::feed::{FeedEvent, FeedPage, FeedTail};
+use treehold::Result;
+use treehold::feed::{FeedEvent, FeedPage, FeedPosition, FeedTail};
 use treehold::ops::Version;
+
+/// A position as callers give it: the text of a page, or the number of an event.
+#[derive(FromPyObject)]
+pub(crate) enum Place {
+    Number(u64),
+    Text(String),
+}
+
+impl Place {
+    pub(crate) fn position(self) -> Result<FeedPosition> {
+        match self {
+            Self::Number(number) => Ok(Version::new(number).into()),
+            Self::Text(text) => text.parse(),
+        }
+    }
+}
 
 /// A change.
 #[pyclass(frozen, name = "FeedEvent", module = "treehold")]
@@ -75,8 +92,8 @@ impl PyFeedPage {
     }
 
     #[getter]
-    fn position(&self) -> u64 {
-        self.0.position.number()
+    fn position(&self) -> String {
+        self.0.position.to_string()
     }
 
     #[getter]
@@ -89,7 +106,7 @@ impl PyFeedPage {
     }
 
     fn __repr__(&self) -> String {
-        format!("FeedPage({} events, position={})", self.0.events.len(), self.0.position.number())
+        format!("FeedPage({} events, position={})", self.0.events.len(), self.0.position)
     }
 }
 

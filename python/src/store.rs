@@ -378,8 +378,8 @@ fn names(store: Arc<dyn Store>, prefix: Option<Space>, after: Option<Space>, lim
     Work::new(async move { store.namespaces(options).await })
 }
 
-fn current(store: Arc<dyn Store>) -> Work<u64> {
-    Work::new(async move { Ok(store.current_version().await?.number()) })
+fn current(store: Arc<dyn Store>, space: Space) -> Work<u64> {
+    Work::new(async move { Ok(store.current_version(&space.0.partition()).await?.number()) })
 }
 
 fn sweep(store: Arc<dyn Store>, limit: usize) -> Work<usize> {
@@ -511,8 +511,8 @@ operations! { PyStore {
         Ok(commit(this.open(py)?, batch.batch()))
     }
 
-    fn current_version, acurrent_version(this, py) {
-        Ok(current(this.open(py)?))
+    fn current_version, acurrent_version(this, py, namespace: Space) {
+        Ok(current(this.open(py)?, namespace))
     }
 
     #[pyo3(signature = (limit = 1000))]

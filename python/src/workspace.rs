@@ -2,7 +2,7 @@
 
 use crate::backend::{PyBackend, PyStoreBackend, tree_of};
 use crate::errors::raised;
-use crate::feed::PyFeedTail;
+use crate::feed::{Place, PyFeedTail};
 use crate::runtime::Held;
 use crate::store::{Data, Itself, PyBatch, PyStore, data, forked};
 use crate::traces::PyAgentTool;
@@ -23,7 +23,6 @@ use treehold::config::{Config, ConfigBase, Registry};
 use treehold::feed::{Feed, FeedPage, FeedView};
 use treehold::layer::Allowance;
 use treehold::memory::MemorySettings;
-use treehold::ops::Version;
 use treehold::session::{CallNotes, ThreadDurability, UndoOf};
 use treehold::store::Outbox;
 use treehold::tools::consent;
@@ -418,35 +417,38 @@ impl PySession {
         Ok((feed, workspace.feed_view(session.scope()).map_err(|error| raised(py, error))?))
     }
 
-    fn feed_work(&self, py: Python<'_>, after: Option<u64>, limit: usize) -> PyResult<Work<FeedPage>> {
+    fn feed_work(&self, py: Python<'_>, after: Option<Place>, limit: usize) -> PyResult<Work<FeedPage>> {
         let (feed, view) = self.events(py)?;
         Ok(Work::new(async move {
             let after = match after {
-                Some(after) => Version::new(after),
-                None => feed.position().await?,
+                Some(after) => after.position()?,
+                None => feed.position(&view).await?,
             };
-            feed.after(&view, after, limit).await
+            feed.after(&view, &after, limit).await
         }))
     }
 
     fn timeline_work(
         &self,
         py: Python<'_>,
-        before: Option<u64>,
+        before: Option<Place>,
         since: Option<&Bound<'_, PyAny>>,
         limit: usize,
     ) -> PyResult<Work<FeedPage>> {
         let (feed, view) = self.events(py)?;
         let since = since.map(timestamp).transpose()?;
-        Ok(Work::new(async move { feed.before(&view, before.map(Version::new), since, limit).await }))
+        Ok(Work::new(async move {
+            let before = before.map(Place::position).transpose()?;
+            feed.before(&view, before.as_ref(), since, limit).await
+        }))
     }
 
-    fn follow_work(&self, py: Python<'_>, after: Option<u64>) -> PyResult<Work<PyFeedTail>> {
+    fn follow_work(&self, py: Python<'_>, after: Option<Place>) -> PyResult<Work<PyFeedTail>> {
         let (feed, view) = self.events(py)?;
         Ok(Work::new(async move {
             let after = match after {
-                Some(after) => Version::new(after),
-                None => feed.position().await?,
+                Some(after) => after.position()?,
+                None => feed.position(&view).await?,
             };
             Ok(PyFeedTail::from(feed.follow(view, after).await?))
         }))
@@ -758,17 +760,17 @@ operations! { PySession {
     }
 
     #[pyo3(signature = (after = None, *, limit = 100))]
-    fn feed, afeed(this, py, after: Option<u64>, limit: usize) {
+    fn feed, afeed(this, py, after: Option<Place>, limit: usize) {
         this.feed_work(py, after, limit)
     }
 
     #[pyo3(signature = (before = None, *, since = None, limit = 100))]
-    fn timeline, atimeline(this, py, before: Option<u64>, since: Option<&Bound<'_, PyAny>>, limit: usize) {
+    fn timeline, atimeline(this, py, before: Option<Place>, since: Option<&Bound<'_, PyAny>>, limit: usize) {
         this.timeline_work(py, before, since, limit)
     }
 
     #[pyo3(signature = (after = None))]
-    fn follow, afollow(this, py, after: Option<u64>) {
+    fn follow, afollow(this, py, after: Option<Place>) {
         this.follow_work(py, after)
     }
 

@@ -157,13 +157,15 @@ class CommitWithFiles:
 
 @dataclass(frozen=True, slots=True)
 class CurrentVersion:
-    """Asks for the version of the newest commit."""
+    """Asks for the version of the newest commit in the partition of a namespace."""
+
+    namespace: Namespace
 
     def answer(self, store: Store) -> int:
-        return store.current_version()
+        return store.current_version(self.namespace)
 
     async def aanswer(self, store: Store) -> int:
-        return await store.acurrent_version()
+        return await store.acurrent_version(self.namespace)
 
 
 @dataclass(frozen=True, slots=True)

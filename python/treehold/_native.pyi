@@ -522,10 +522,13 @@ class Store:
     def acommit(self, batch: Batch) -> _Async[list[int]]:
         """Does what `commit` does, on the running event loop."""
 
-    def current_version(self) -> int:
-        """Returns the version of the newest commit in the whole store."""
+    def current_version(self, namespace: _NamespaceLike) -> int:
+        """Returns the version of the newest commit in the partition of a namespace.
 
-    def acurrent_version(self) -> _Async[int]:
+        A store with one counter for all partitions returns that, so it may also grow with changes elsewhere.
+        """
+
+    def acurrent_version(self, namespace: _NamespaceLike) -> _Async[int]:
         """Does what `current_version` does, on the running event loop."""
 
     def sweep(self, limit: int = 1000) -> int:
@@ -1556,7 +1559,7 @@ class FeedEvent:
 
     @property
     def position(self) -> int:
-        """The position in the feed."""
+        """The version of the commit that added it, in the partition of its log."""
     @property
     def path(self) -> str:
         """The path; of a move or copy, the source."""
@@ -1587,8 +1590,8 @@ class FeedPage:
     def events(self) -> list[FeedEvent]:
         """The events."""
     @property
-    def position(self) -> int:
-        """The `after` of the next page."""
+    def position(self) -> str:
+        """The `after` of the next page, or its `before` when paging backwards."""
     @property
     def more(self) -> bool:
         """Whether more events follow at once."""
@@ -1834,28 +1837,31 @@ class Session(Backend):
     def amemory_prompt(self, sources: Sequence[str] | None = None, *, tokens_max: int | None = None) -> _Async[str]:
         """Does what `memory_prompt` does, on the running event loop."""
 
-    def feed(self, after: int | None = None, *, limit: int = 100) -> FeedPage:
-        """Returns the changes in this session's tree since a position; without one, only the current position."""
+    def feed(self, after: str | int | None = None, *, limit: int = 100) -> FeedPage:
+        """Returns the changes in this session's tree since a position; without one, only the current position.
 
-    def afeed(self, after: int | None = None, *, limit: int = 100) -> _Async[FeedPage]:
+        A position is that of a page. A number stands for that version in every partition: 0 is the start.
+        """
+
+    def afeed(self, after: str | int | None = None, *, limit: int = 100) -> _Async[FeedPage]:
         """Does what `feed` does, on the running event loop."""
 
-    def timeline(self, before: int | None = None, *, since: datetime | None = None, limit: int = 100) -> FeedPage:
+    def timeline(self, before: str | int | None = None, *, since: datetime | None = None, limit: int = 100) -> FeedPage:
         """Returns the changes in this session's tree, newest first."""
 
     def atimeline(
         self,
-        before: int | None = None,
+        before: str | int | None = None,
         *,
         since: datetime | None = None,
         limit: int = 100,
     ) -> _Async[FeedPage]:
         """Does what `timeline` does, on the running event loop."""
 
-    def follow(self, after: int | None = None) -> FeedTail:
+    def follow(self, after: str | int | None = None) -> FeedTail:
         """Follows the changes in this session's tree, from now or from a position."""
 
-    def afollow(self, after: int | None = None) -> _Async[FeedTail]:
+    def afollow(self, after: str | int | None = None) -> _Async[FeedTail]:
         """Does what `follow` does, on the running event loop."""
 
     def save(self) -> bool:

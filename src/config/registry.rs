@@ -406,7 +406,7 @@ mod tests {
     use crate::config::{ConfigBase, OpenStoreOptions};
     use treehold_agent::tools::{ToolContext, ToolInfo, ToolOutput};
     use treehold_core::error::ErrorKind;
-    use treehold_store::MemoryStore;
+    use treehold_store::{MemoryStore, Partition};
     use treehold_tree::backend::BackendExt;
     use treehold_tree::layer::ReadOnly;
 
@@ -442,7 +442,8 @@ mod tests {
         let config = registry.parse_config("[stores.default]\nurl = \"outside:\"\n", &base).expect("a sound configuration");
         let store = config.stores().expect("stores").get("default").expect("it is named");
         assert_eq!((store.to_string().as_str(), store.capabilities()), ("memory:", MemoryStore::offers()));
-        assert_eq!(store.current_version().await.expect("opened").number(), 0);
+        let partition = Partition::new(["acme"]).expect("a legal partition");
+        assert_eq!(store.current_version(&partition).await.expect("opened").number(), 0);
         assert_eq!(store.to_string(), "memory");
         registry.open_store("outside:", &OpenStoreOptions::new()).await.expect("opened");
         let fault = registry.parse_config("[stores.default]\nurl = \"outside:x\"\n", &base).expect_err("a fault");

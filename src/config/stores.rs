@@ -15,8 +15,9 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
 use treehold_store::migrate::COMMAND;
 use treehold_store::{
-    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, RowsSnapshot, Scan, ScanOptions, SnapshotRows, Store,
-    StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Sweeper, SweeperOptions, Watch,
+    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, RowsSnapshot, Scan, ScanOptions,
+    SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Sweeper,
+    SweeperOptions, Watch,
 };
 
 /// The stores of a configuration by name. Clones share the open stores.
@@ -181,8 +182,8 @@ impl Store for LazyStore {
         self.opened().await?.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.opened().await?.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.opened().await?.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
@@ -279,7 +280,7 @@ mod tests {
                     [stores.dir]\nurl = \"sqlite:other\"\n[stores.tree]\nurl = \"sled:taken\"\n[stores.full]\nurl = \"sled:other\"";
         let host = directory.path().display().to_string();
         for (name, store) in stores(directory.path(), text).iter() {
-            let Err(error) = store.current_version().await else { panic!("`{name}` is open") };
+            let Err(error) = store.ping().await else { panic!("`{name}` is open") };
             assert!(error.message().starts_with(&format!("the store `{name}` cannot be opened: ")), "{error}");
             assert!(!error.message().contains(&host) && !error.message().contains("taken"), "{error}");
             let mut causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());

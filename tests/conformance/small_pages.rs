@@ -5,8 +5,8 @@ use std::fmt;
 use treehold::Result;
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreExtensions,
+    Batch, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store,
+    StoreCapabilities, StoreExtensions,
 };
 
 /// The most entries of a page.
@@ -56,8 +56,8 @@ impl Store for SmallPages {
         self.0.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.0.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.0.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {

@@ -12,7 +12,8 @@ use std::time::Duration;
 use treehold::ErrorKind;
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, StoreExt, log_key,
+    Batch, BatchWrite, Condition, Item, MemoryStore, Namespace, NamespacesOptions, Partition, ScanEntry, ScanOptions, Store, StoreExt,
+    log_key,
 };
 
 /// The namespaces of two partitions.
@@ -156,8 +157,8 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     rows: BTreeMap<(Namespace, String), Row>,
-    /// Every version that was ever returned.
-    versions: Vec<Version>,
+    /// Every version that was ever returned, by partition.
+    versions: BTreeMap<Partition, Vec<Version>>,
 }
 
 #[derive(Clone)]
@@ -173,6 +174,17 @@ fn namespace(index: usize) -> Namespace {
 }
 
 impl Model {
+    /// Returns every version that was ever returned for the partition of a namespace.
+    fn given(&self, namespace: &Namespace) -> &[Version] {
+        self.versions.get(&namespace.partition()).map_or(&[][..], Vec::as_slice)
+    }
+
+    fn give(&mut self, namespace: &Namespace, version: Version) {
+        let given = self.versions.entry(namespace.partition()).or_default();
+        assert!(given.last().is_none_or(|last| version > *last), "{version:?} is not newer");
+        given.push(version);
+    }
+
     fn live(&self, namespace: &Namespace, key: &str) -> Option<&Row> {
         self.rows.get(&(namespace.clone(), key.to_owned())).filter(|row| row.is_live)
     }
@@ -186,11 +198,12 @@ impl Model {
             Kind::Absent => Condition::Absent,
             Kind::Exists => Condition::Exists,
             Kind::CurrentVersion => Condition::Version(self.live(namespace, key).map_or(Version::new(0), |row| row.version)),
-            Kind::StaleVersion => Condition::Version(self.versions.first().copied().unwrap_or(Version::new(7))),
+            Kind::StaleVersion => Condition::Version(self.given(namespace).first().copied().unwrap_or(Version::new(7))),
             Kind::NoneBeneath => Condition::NoneBeneath,
             Kind::NoneBeneathSince(index) => {
-                let index = usize::from(index) * self.versions.len() / 256;
-                Condition::NoneBeneathSince(self.versions.get(index).copied().unwrap_or(Version::new(0)))
+                let given = self.given(namespace);
+                let index = usize::from(index) * given.len() / 256;
+                Condition::NoneBeneathSince(given.get(index).copied().unwrap_or(Version::new(0)))
             }
         }
     }
@@ -213,16 +226,14 @@ impl Model {
             match write {
                 BatchWrite::Put { namespace, key, meta, value, time_to_live, .. } => {
                     let version = *versions.next().expect("a version for each put");
-                    assert!(self.versions.last().is_none_or(|last| version > *last), "{version:?} is not newer");
-                    self.versions.push(version);
+                    self.give(namespace, version);
                     let is_live = *time_to_live != Some(Duration::ZERO);
                     let row = Row { meta: meta.clone(), value: value.clone(), version, is_live };
                     self.rows.insert((namespace.clone(), key.clone()), row);
                 }
                 BatchWrite::Append { namespace, meta, value, time_to_live } => {
                     let version = *versions.next().expect("a version for each append");
-                    assert!(self.versions.last().is_none_or(|last| version > *last), "{version:?} is not newer");
-                    self.versions.push(version);
+                    self.give(namespace, version);
                     let is_live = *time_to_live != Some(Duration::ZERO);
                     let row = Row { meta: meta.clone(), value: value.clone(), version, is_live };
                     self.rows.insert((namespace.clone(), log_key(version)), row);
@@ -337,6 +348,17 @@ async fn stats(store: &dyn Store, model: &Model) {
     assert_eq!(stats.expired, (model.rows.len() - live.len()) as u64);
 }
 
+/// Returns the counter of each partition. They may all be one.
+async fn counters(store: &dyn Store) -> BTreeMap<Partition, Version> {
+    let mut counters = BTreeMap::new();
+    for namespaces in NAMESPACES {
+        let partition = Namespace::parse(namespaces[0]).unwrap().partition();
+        let counter = store.current_version(&partition).await.unwrap();
+        counters.insert(partition, counter);
+    }
+    counters
+}
+
 async fn commit(
     store: &dyn Store,
     model: &mut Model,
@@ -355,26 +377,24 @@ async fn commit(
         }
         batch = batch.expect(&namespace, key, condition);
     }
-    let before = store.current_version().await.unwrap();
-    let mut floor = before;
+    let before = counters(store).await;
+    let mut floor = Version::new(0);
     for write in writes {
         batch.writes.push(match write {
             Write::Restore { namespace: space, key, size, version, ends } => {
+                let namespace = namespace(space);
+                let (counter, given) = (before[&namespace.partition()].number(), model.given(&namespace));
                 let version = match version {
-                    RestoredVersion::Given(index) if !model.versions.is_empty() => {
-                        model.versions[usize::from(index) % model.versions.len()]
-                    }
-                    RestoredVersion::Given(index) | RestoredVersion::Above(index) => {
-                        Version::new(before.number().max(1) + u64::from(index))
-                    }
+                    RestoredVersion::Given(index) if !given.is_empty() => given[usize::from(index) % given.len()],
+                    RestoredVersion::Given(index) | RestoredVersion::Above(index) => Version::new(counter.max(1) + u64::from(index)),
                     // No store assigns version 0.
-                    RestoredVersion::Below(index) => Version::new(before.number().saturating_sub(u64::from(index)).max(1)),
+                    RestoredVersion::Below(index) => Version::new(counter.saturating_sub(u64::from(index)).max(1)),
                 };
                 floor = floor.max(version);
                 let at = Timestamp::from_second(1_000_000).unwrap();
                 let ends = ends.map(|is_over| if is_over { at } else { Timestamp::now() + Duration::from_secs(3_600) });
                 let item = Item::new(key, Bytes::new(), vec![7; size].into(), version, at, at).with_expires_at(ends);
-                BatchWrite::Restore { namespace: namespace(space), item }
+                BatchWrite::Restore { namespace, item }
             }
             Write::Append { size, time_to_live } => {
                 BatchWrite::Append { namespace: log.clone(), meta: Bytes::new(), value: vec![9; size].into(), time_to_live }
@@ -394,13 +414,16 @@ async fn commit(
     }
     let is_restoring = batch.writes.iter().any(|write| matches!(write, BatchWrite::Restore { .. }));
     let answer = store.commit(batch.clone()).await;
-    let after = store.current_version().await.unwrap();
-    let partitions: BTreeSet<_> = batch.namespaces().map(Namespace::partition).collect();
+    let after = counters(store).await;
+    let mut partitions: BTreeSet<Partition> = batch.namespaces().map(Namespace::partition).collect();
     if partitions.len() > 1 {
         assert_eq!(answer.expect_err("a batch over two partitions").kind(), ErrorKind::Unsupported);
         assert_eq!(after, before);
         return;
     }
+    assert!(after.iter().all(|(partition, counter)| *counter >= before[partition]), "{after:?} after {before:?}");
+    let partition = partitions.pop_first().unwrap_or_else(|| log.partition());
+    let (before, after) = (before[&partition], after[&partition]);
     match (answer, failing) {
         (Ok(versions), None) => {
             assert!(versions.first().is_none_or(|version| *version > before));

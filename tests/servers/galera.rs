@@ -17,7 +17,7 @@ use treehold::Result;
 use treehold::clock::Clock;
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, Item, ItemPart, MysqlOptions, MysqlStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store,
+    Batch, Item, ItemPart, MysqlOptions, MysqlStore, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store,
     StoreCapabilities, StoreExtensions, Watch,
 };
 
@@ -237,8 +237,8 @@ impl Store for Spread {
         answer
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.next().current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.next().current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -9,7 +9,7 @@ mod bundle_cases {
     pub(crate) mod support;
 }
 
-use bundle_cases::support::{json, kind, numbered, owner};
+use bundle_cases::support::{json, kind, numbered, owner, partition};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -217,12 +217,12 @@ async fn explicit_shared_parts_are_used_for_writes() {
         .tasks(TaskRepository::new(e, f))
         .build()
         .unwrap();
-    let before = local.current_version().await.unwrap();
+    let before = local.current_version(&partition()).await.unwrap();
     built.bus.unwrap().queue_push("q", &json("{}")).await.unwrap();
     built.tasks.unwrap().upsert("s", "t", &treehold_agent_state::bundle::TaskUpdate::default()).await.unwrap();
-    assert_eq!(local.current_version().await.unwrap(), before);
+    assert_eq!(local.current_version(&partition()).await.unwrap(), before);
     built.items.put(&["x"], "k", &json("{}")).await.unwrap();
-    assert!(local.current_version().await.unwrap() > before);
+    assert!(local.current_version(&partition()).await.unwrap() > before);
 }
 
 #[test]

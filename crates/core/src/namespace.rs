@@ -18,8 +18,8 @@ const PARTITION_COMPONENTS: usize = 2;
 /// A part of a store whose rows can change together. Every namespace lies in exactly one partition.
 ///
 /// A partition is named by a tenant and a user, so that all rows of a user form one range of keys. A partition with one component belongs to
-/// a tenant, or to everybody. A batch checks and changes rows of one partition. Stores list namespaces by partition and name. Stores of this
-/// version still order commits across partitions; rely on their order within a partition only.
+/// a tenant, or to everybody. A batch checks and changes rows of one partition, and versions are ordered within one. Stores list namespaces by
+/// partition and name.
 ///
 /// ```
 /// use treehold_core::{Namespace, Partition};
@@ -64,6 +64,11 @@ impl Partition {
             builder.push(component.as_ref(), index == 0)?;
         }
         builder.finish()
+    }
+
+    /// Returns whether a namespace lies in the partition.
+    pub fn contains(&self, namespace: &Namespace) -> bool {
+        self.encoded == namespace.partition_text()
     }
 
     /// Returns the components, unescaped: one or two.

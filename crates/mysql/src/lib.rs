@@ -20,8 +20,8 @@ use treehold_store::combiner::Combiner;
 use treehold_store::server_url::shown;
 use treehold_store::watch::Watches;
 use treehold_store::{
-    Batch, FilteredScan, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan,
-    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
+    Batch, FilteredScan, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions,
+    Partition, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 
 mod engine;
@@ -320,7 +320,8 @@ impl Store for MysqlStore {
         self.shared.combiner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    /// Returns the one counter of all partitions.
+    async fn current_version(&self, _: &Partition) -> Result<Version> {
         self.shared.reader.current_version().await
     }
 

@@ -19,8 +19,8 @@ use treehold_store::combiner::Combiner;
 use treehold_store::watch::Watches;
 use treehold_store::{
     Batch, BatchWrite, FilteredScan, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage,
-    NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
-    server_url,
+    NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance,
+    StoreStats, Watch, server_url,
 };
 
 mod connect;
@@ -360,7 +360,8 @@ impl Store for PostgresStore {
         self.shared.combiner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    /// Returns the one counter of all partitions.
+    async fn current_version(&self, _: &Partition) -> Result<Version> {
         self.shared.current_version().await
     }
 

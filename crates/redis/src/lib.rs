@@ -22,8 +22,8 @@ use treehold_core::ops::{Durability, Version};
 use treehold_store::migrate::FORMER_NAME;
 use treehold_store::watch::Watches;
 use treehold_store::{
-    Batch, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions,
-    Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch, whole_microseconds,
+    Batch, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Partition, Scan,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch, whole_microseconds,
 };
 
 mod address;
@@ -302,7 +302,8 @@ impl Store for RedisStore {
         Ok(committed.versions)
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    /// Returns the one counter of all partitions.
+    async fn current_version(&self, _: &Partition) -> Result<Version> {
         read::current_version(&self.shared.link, &self.shared.keys).await
     }
 

@@ -176,7 +176,9 @@ impl Sessions {
     /// # Errors
     /// As [`Sessions::info`].
     pub async fn follow(&self, session: &SessionRef, after: Option<SessionPosition>) -> Result<Option<SessionFollower>> {
-        let newest = self.store.current_version().await?;
+        let Some(found) = self.open(session.tenant(), session.session()).await? else { return Ok(None) };
+        let newest = self.store.current_version(&found.head.user_rows().sessions()?.partition()).await?;
+        // The head is read again, so that it is not older than the version.
         let Some(opened) = self.open(session.tenant(), session.session()).await? else { return Ok(None) };
         let mut watches = Vec::new();
         for subject in Subject::ALL {
@@ -239,7 +241,7 @@ impl SessionFollower {
 
     /// Finds what changed since the position, and advances it.
     async fn compare(&mut self) -> Result<()> {
-        let newest = self.sessions.store().current_version().await?;
+        let newest = self.sessions.store().current_version(&self.head.user_rows().sessions()?.partition()).await?;
         let opened = self.sessions.open(self.session.tenant(), self.session.session()).await?;
         let Some(opened) = opened.filter(|opened| opened.head.data == self.head.data) else {
             self.is_stale = false;

@@ -9,6 +9,7 @@ use crate::sessions::{SessionHandle, Sessions};
 use crate::usage::Usage;
 use async_trait::async_trait;
 use treehold_core::error::Result;
+use treehold_store::StoreExt;
 
 /// The conversations of an agent host. The methods of [`Sessions`] document the contract of each method.
 #[async_trait]
@@ -107,7 +108,7 @@ impl SessionStore for Sessions {
     }
 
     async fn ping(&self) -> Result<()> {
-        self.store.current_version().await.map(drop)
+        self.store.ping().await
     }
 
     fn memo(&self) -> Option<&dyn SandboxMemoProvider> {

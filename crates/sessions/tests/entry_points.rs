@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use treehold_core::ops::Version;
+use treehold_core::reserved::SESSIONS;
 use treehold_core::{Error, ErrorKind, Result};
 use treehold_sessions::layout::{self, SessionFiles};
 use treehold_sessions::orchestration::{
@@ -23,7 +25,7 @@ use treehold_sessions::{
     Message, MessagesView, NOTES, SandboxMemoProvider, SessionRef, SessionStore, SessionWindow, Sessions, SideWrites, SkillLog,
     SummarizeWith, TODO, USER, Usage, UserSessionLister, session_memo, user_memo,
 };
-use treehold_store::{MemoryStore, Store};
+use treehold_store::{MemoryStore, Partition, Store};
 
 /// Text that only the session of the test's owner holds.
 const SECRET: &str = "xyzzysecret";
@@ -183,6 +185,11 @@ async fn manager(sessions: &Sessions, given: &Given) -> Result<OrchestrationMana
     Ok(manager)
 }
 
+/// Returns the version of the partition of all sessions.
+async fn version(sessions: &Sessions) -> Result<Version> {
+    sessions.store().current_version(&Partition::new(SESSIONS)?).await
+}
+
 fn spawn(id: &str) -> AgentSpawn {
     AgentSpawn { id: id.to_owned(), run_id: None, task_id: None, display_name: None, role: "subagent".to_owned() }
 }
@@ -287,8 +294,8 @@ fn entries() -> Vec<Entry> {
         "OrchestrationPersistence::commit" [Tenant Session Agent] |s, g| orchestration(&s, &g)?.commit(&OrchestrationCommit::new().with_mailbox_event(g.agent.as_str(), g.mail()?)).await;
         "StoredOrchestration::commit_once" [Tenant Session Agent] |s, g| orchestration(&s, &g)?.commit_once(&OrchestrationCommit::new().with_mailbox_event(g.agent.as_str(), g.mail()?), "another key").await.map(|used| used.repeated);
         "OrchestrationPersistence::claim" [Tenant Session] |s, g| orchestration(&s, &g)?.claim("test", Duration::from_secs(9)).await.map(drop);
-        "OrchestrationPersistence::renew" [Tenant Session] |s, g| orchestration(&s, &g)?.renew(Claim::new(s.store().current_version().await?), "test", Duration::from_secs(9)).await.or_else(lost);
-        "OrchestrationPersistence::release" [Tenant Session] |s, g| orchestration(&s, &g)?.release(Claim::new(s.store().current_version().await?)).await;
+        "OrchestrationPersistence::renew" [Tenant Session] |s, g| orchestration(&s, &g)?.renew(Claim::new(version(&s).await?), "test", Duration::from_secs(9)).await.or_else(lost);
+        "OrchestrationPersistence::release" [Tenant Session] |s, g| orchestration(&s, &g)?.release(Claim::new(version(&s).await?)).await;
         "OrchestrationManager::open" [Tenant Session] |s, g| manager(&s, &g).await;
         "OrchestrationManager::close" [Tenant Session] |s, g| manager(&s, &g).await?.close().await;
         "OrchestrationManager::snapshot" [Tenant Session] |s, g| Ok::<_, Error>(manager(&s, &g).await?.snapshot().await);
@@ -400,7 +407,7 @@ async fn opened() -> Sessions {
 #[tokio::test]
 async fn every_entry_point_refuses_bad_ids_and_writes_nothing() {
     let (sessions, directory) = (opened().await, tempfile::tempdir().unwrap());
-    let before = sessions.store().current_version().await.unwrap();
+    let before = version(&sessions).await.unwrap();
     let (long, longest) = ("x".repeat(300), "x".repeat(513));
     let bad_ids = ["", ".", "..", "_treehold", "a\nb", "a\u{0}b", "\u{7f}", "\u{9b}x", long.as_str()];
     let mut asked = 0;
@@ -420,7 +427,7 @@ async fn every_entry_point_refuses_bad_ids_and_writes_nothing() {
             }
         }
     }
-    assert_eq!(sessions.store().current_version().await.unwrap(), before);
+    assert_eq!(version(&sessions).await.unwrap(), before);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     assert!(asked > 1_000, "{asked}");
 }
@@ -520,14 +527,14 @@ const TOO_LARGE: &[(&str, usize)] = &[
 async fn content_over_a_limit_is_refused_and_nothing_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let sessions = opened().await;
-    let before = sessions.store().current_version().await.unwrap();
+    let before = version(&sessions).await.unwrap();
     let entries = entries();
     for (name, bytes) in TOO_LARGE {
         let entry = entries.iter().find(|entry| entry.name == *name).expect(name);
         let given = Given { text: "x".repeat(*bytes), ..Given::new(directory.path()) };
         let error = (entry.call)(sessions.clone(), given).await.expect_err(name);
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{name}: {}", error.message());
-        assert_eq!(sessions.store().current_version().await.unwrap(), before, "{name}");
+        assert_eq!(version(&sessions).await.unwrap(), before, "{name}");
     }
 }
 

@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{ErrorKind, Result};
+use treehold_core::reserved::SESSIONS;
 use treehold_sessions::{
     AppendOptions, Consolidation, ConsolidationOptions, Consolidator, MEMO_FILE_BYTES_MAX, MemoMirrorOptions, MemoMirrors, MemoScope,
     MemorySummarizer, Message, NOTES, SessionRef, Sessions, TODO, USER, user_memo,
 };
 use treehold_sqlite::SqliteStore;
-use treehold_store::{MemoryStore, Store};
+use treehold_store::{MemoryStore, Partition, Store};
 use treehold_tree::backend::{BackendExt, StoreBackend};
 
 const TENANT: &str = "acme";
@@ -65,7 +66,8 @@ async fn edits_in_a_mirror_are_overwritten_by_default() {
     let is_read_only =
         || files.iter().chain(&directories).all(|path| directory.join(path).metadata().unwrap().permissions().mode() & 0o222 == 0);
     let texts = || files.map(|file| read(&directory, file).unwrap());
-    let (before, version) = (texts(), sessions.store().current_version().await.unwrap());
+    let partition = Partition::new(SESSIONS).unwrap();
+    let (before, version) = (texts(), sessions.store().current_version(&partition).await.unwrap());
     assert!(is_read_only());
     for path in files.iter().chain(&directories) {
         std::fs::set_permissions(directory.join(path), Permissions::from_mode(0o755)).unwrap();
@@ -78,7 +80,7 @@ async fn edits_in_a_mirror_are_overwritten_by_default() {
     assert_eq!((report.written_back, report.failures.len()), (0, 0), "{report:?}");
     assert_eq!(texts(), before);
     assert!(is_read_only() && !directory.join("session/TODO.md").exists());
-    assert_eq!(sessions.store().current_version().await.unwrap(), version, "nothing was written to the store");
+    assert_eq!(sessions.store().current_version(&partition).await.unwrap(), version, "nothing was written to the store");
     assert!(!mirrors.close(&session).await.unwrap().kept);
 }
 

@@ -18,8 +18,8 @@ use treehold_core::ops::{Durability, Version};
 use treehold_store::committer::{Committer, Work};
 use treehold_store::watch::Watches;
 use treehold_store::{
-    Batch, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions,
-    Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
+    Batch, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Partition, Scan,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 
 mod barrier;
@@ -305,7 +305,8 @@ impl Store for SledStore {
         Ok(self.shared.committer.submit(Work::Commit(batch)).await?.versions)
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    /// Returns the one counter of all partitions.
+    async fn current_version(&self, _: &Partition) -> Result<Version> {
         self.check_open()?;
         Ok(self.shared.reader.current_version())
     }

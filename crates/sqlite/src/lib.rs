@@ -16,8 +16,8 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
 use treehold_store::committer::{Committer, Work};
 use treehold_store::{
-    Batch, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions,
-    Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
+    Batch, Item, ItemPart, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions, Partition, Scan,
+    ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 
 mod body;
@@ -350,7 +350,8 @@ impl Store for SqliteStore {
         Ok(self.shared.committer.submit(Work::Commit(batch)).await?.versions)
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    /// Returns the one counter of all partitions.
+    async fn current_version(&self, _: &Partition) -> Result<Version> {
         self.shared.committer.check_process()?;
         self.shared.readers.take()?.current_version()
     }

@@ -274,6 +274,11 @@ impl Batch {
         checked.chain(self.writes.iter().map(BatchWrite::namespace))
     }
 
+    /// Returns the partition that the batch checks and changes, that of its first namespace; `None` if it does neither.
+    pub fn partition(&self) -> Option<Partition> {
+        self.namespaces().next().map(Namespace::partition)
+    }
+
     /// Splits the writes by the partitions that they change, in the order of their first writes. For batches whose parts need not commit
     /// together.
     pub fn by_partition(writes: impl IntoIterator<Item = BatchWrite>) -> Vec<(Partition, Self)> {

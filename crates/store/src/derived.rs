@@ -3,7 +3,8 @@
 //! An index is only valid beside the rows it was built from. When rows arrive by a way that bypasses the tree, the
 //! index must be removed; searches then read all files until the index is rebuilt.
 
-use super::{Batch, Namespace, NamespacesOptions, Store};
+use super::walk::list_namespaces;
+use super::{Batch, Namespace, Store};
 use treehold_core::error::Result;
 use treehold_core::reserved::{EVENTS, Reserved, ReservedRows, reserved_path};
 
@@ -41,17 +42,13 @@ pub(super) async fn remove_indexes(store: &dyn Store) -> Result<()> {
 
 /// Removes all rows of the namespaces that a rule selects, each in its own commit. Lists all namespaces.
 pub(super) async fn remove_namespaces(store: &dyn Store, is_selected: fn(&Namespace) -> bool) -> Result<()> {
-    let mut options = NamespacesOptions::new();
-    loop {
-        let page = store.namespaces(options.clone()).await?;
-        for namespace in page.namespaces.iter().filter(|namespace| is_selected(namespace)) {
+    let mut listing = list_namespaces(store);
+    while let Some(page) = listing.next().await? {
+        for namespace in page.iter().filter(|namespace| is_selected(namespace)) {
             store.commit(Batch::new().delete_prefix(namespace, "")).await?;
         }
-        match page.namespaces.last() {
-            Some(last) if page.more => options = options.with_start_after(last.clone()),
-            _ => return Ok(()),
-        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

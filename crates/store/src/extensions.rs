@@ -3,7 +3,10 @@
 //! A store returns its extensions from [`Store::extensions`]. Callers use [`StoreExt`], whose methods fall back on the
 //! methods of [`Store`], so no caller asks which engine it has.
 
-use super::{Namespace, RowsSnapshot, Scan, ScanOptions, SnapshotRows, Store, StoreDescription, StoreMaintenance, StoreStats, maintenance};
+use super::{
+    Namespace, Partition, RESERVED_ROOT, RowsSnapshot, Scan, ScanOptions, SnapshotRows, Store, StoreDescription, StoreMaintenance,
+    StoreStats, maintenance,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fmt;
@@ -86,6 +89,17 @@ pub trait FilteredScan: Send + Sync {
 /// The extensions as methods of every store.
 #[async_trait]
 pub trait StoreExt: Store {
+    /// Checks that the store answers. The first call opens a store that opens itself when it is used.
+    ///
+    /// Cost: one round trip.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn ping(&self) -> Result<()> {
+        let any = Partition::new([RESERVED_ROOT])?;
+        self.current_version(&any).await.map(drop)
+    }
+
     /// Removes up to `limit` expired items and returns how many it removed: none in a store without
     /// [`sweeps`](super::StoreCapabilities::sweeps).
     ///
@@ -183,7 +197,7 @@ impl<S: Store + ?Sized> StoreExt for S {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Batch, Item, ItemPart, MemoryStore, NamespacePage, NamespacesOptions, ScanEntry, StoreCapabilities, Watch};
+    use crate::{Batch, Item, ItemPart, MemoryStore, NamespacePage, NamespacesOptions, Partition, ScanEntry, StoreCapabilities, Watch};
     use std::ops::Range;
     use treehold_core::ops::Version;
 
@@ -235,8 +249,8 @@ mod tests {
             self.0.commit(batch).await
         }
 
-        async fn current_version(&self) -> Result<Version> {
-            self.0.current_version().await
+        async fn current_version(&self, partition: &Partition) -> Result<Version> {
+            self.0.current_version(partition).await
         }
 
         async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

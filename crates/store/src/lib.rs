@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] is an ordered map from (namespace, key) to an [`Item`], which has a small `meta` and a body. Reads are
 //! methods. Every mutation is a [`Batch`] of preconditions, puts and deletes, which [`commit`](Store::commit) applies
-//! all or nothing. Versions come from one counter per store and only grow. Scans page by key, never by offset, and read
+//! all or nothing. Every namespace lies in one [`Partition`]; versions come from one counter for each partition and only grow. Scans page by key, never by offset, and read
 //! no bodies unless asked. A scan with a delimiter seeks past whole subtrees.
 //!
 //! Start with [`MemoryStore`], the reference implementation. Every other engine is a separate crate.
@@ -59,6 +59,7 @@ mod snapshot;
 mod stats;
 mod sweeper;
 mod verify;
+mod versions;
 mod walk;
 pub mod watch;
 
@@ -150,8 +151,8 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
 
     /// Checks every precondition and applies every write atomically: readers see all of the batch or none of it.
     ///
-    /// Returns the versions of the puts and appends, in their order. Each is unique and greater than any version
-    /// committed before. Returns once the batch is as durable as [`StoreCapabilities::durability`] promises. Writes
+    /// Returns the versions of the puts and appends, in their order. Each is unique in its [`Partition`] and greater than any version
+    /// committed there before; versions of two partitions say nothing about each other. Returns once the batch is as durable as [`StoreCapabilities::durability`] promises. Writes
     /// apply in order, so the last write to a key wins.
     ///
     /// Cost: one round trip.
@@ -162,13 +163,16 @@ pub trait Store: Send + Sync + fmt::Display + fmt::Debug {
     /// instead. Otherwise as [`Store::get`].
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>>;
 
-    /// Returns the version of the newest commit in the whole store. It grows with every change, deletes included, so
-    /// callers can poll it to detect changes. Expiry, [`sweep`](StoreExt::sweep) and [`BatchWrite::Touch`] do not
-    /// advance it.
+    /// Returns the version of the newest commit in a partition. It grows with every change there, deletes included, so callers can poll it
+    /// to detect changes. It never exceeds the version of a later commit in the partition. Expiry, [`sweep`](StoreExt::sweep) and
+    /// [`BatchWrite::Touch`] do not advance it. An engine with one counter for all partitions returns that one, so the version may also
+    /// grow with changes elsewhere.
+    ///
+    /// Cost: one round trip.
     ///
     /// # Errors
     /// As [`Store::get`].
-    async fn current_version(&self) -> Result<Version>;
+    async fn current_version(&self, partition: &Partition) -> Result<Version>;
 
     /// Watches one namespace. The [`Watch`] reports every commit that a read started after this call returns might
     /// miss. Commits through this store are reported at once; on shared stores, commits by other processes are reported
@@ -213,8 +217,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        (**self).current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        (**self).current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

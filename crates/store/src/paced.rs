@@ -1,8 +1,8 @@
 //! A store that is used at a bounded rate, for work that nobody waits for.
 
 use super::{
-    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription,
-    StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Watch,
+    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -159,10 +159,10 @@ impl Store for PacedStore {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
         self.turn().await;
         self.spend(1);
-        self.inner.current_version().await
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

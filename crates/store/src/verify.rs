@@ -1,8 +1,8 @@
 //! Full verification of a store: the engine's own check, then every row.
 
+use super::walk::list_namespaces;
 use super::{
-    Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, StoreExt, escape_key,
-    whole_microseconds,
+    Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, Partition, ScanEntry, ScanOptions, Store, StoreExt, escape_key, whole_microseconds,
 };
 use jiff::Timestamp;
 use std::collections::HashSet;
@@ -35,7 +35,7 @@ pub struct StoreVerification {
     pub rows: u64,
     /// The bytes of their bodies.
     pub value_bytes: u64,
-    /// How many versions belong to more than one row. Restored items may share a version, items that were put never do.
+    /// How many versions belong to more than one row of a partition. Restored items may share a version, items that were put never do.
     pub versions_shared: u64,
     /// One [`Corrupt`](ErrorKind::Corrupt) error per fault, for the first 1,000.
     pub faults: Vec<Error>,
@@ -58,11 +58,11 @@ impl StoreVerification {
 }
 
 /// Checks a whole store for damage: runs [`StoreExt::check`], then reads every row and checks the order of keys, the
-/// times, and that no version exceeds the counter. `look` receives each readable row and may report a fault that only
+/// times, and that no version exceeds the counter of its partition. `look` receives each readable row and may report a fault that only
 /// its content reveals, such as a hash mismatch.
 ///
-/// The store may be in use; concurrent puts are not reported as faults. Memory: one page, plus about 16 bytes per row
-/// for the versions. Cost: [`StoreExt::check`] and one read of everything.
+/// The store may be in use; concurrent puts are not reported as faults. Memory: one page, plus about 16 bytes per row of a
+/// partition for the versions. Cost: [`StoreExt::check`], one read of everything, and one read for each partition.
 ///
 /// # Errors
 /// Those of the store, except errors of a single row, which are faults.
@@ -93,11 +93,11 @@ pub async fn verify(
         Err(error) if error.kind() == ErrorKind::Corrupt => 0,
         Err(error) => return Err(error),
     };
-    let mut rows = Rows { found, look, last: None, versions: HashSet::new(), shared: HashSet::new(), newest: Version::new(0) };
-    let mut listing = NamespacesOptions::new();
-    loop {
-        let page = store.namespaces(listing.clone()).await?;
-        for namespace in &page.namespaces {
+    let mut rows = Rows { found, look, last: None, partition: None };
+    let mut listing = list_namespaces(store);
+    while let Some(page) = listing.next().await? {
+        for namespace in &page {
+            rows.enter(store, namespace).await?;
             let mut after = None;
             loop {
                 let (items, next) = read(store, namespace, after, &mut rows.found).await?;
@@ -109,20 +109,9 @@ pub async fn verify(
                 }
             }
         }
-        match page.namespaces.last().filter(|_| page.more) {
-            Some(last) => listing.start_after = Some(last.clone()),
-            None => break,
-        }
     }
-    let Rows { mut found, shared, newest, .. } = rows;
-    found.versions_shared = shared.len() as u64;
-    // Read the counter last, because rows are put meanwhile.
-    let counter = store.current_version().await?;
-    if newest > counter {
-        let message = format!("a row has version {newest} and the counter of the store is {counter}; new rows would reuse versions");
-        found.fault(Error::new(ErrorKind::Corrupt, message));
-    }
-    Ok(found)
+    rows.leave(store).await?;
+    Ok(rows.found)
 }
 
 /// State of the verification.
@@ -130,12 +119,45 @@ struct Rows<L> {
     found: StoreVerification,
     look: L,
     last: Option<(Namespace, String)>,
+    /// The partition that is being read.
+    partition: Option<PartitionVersions>,
+}
+
+/// The versions of the rows of a partition.
+struct PartitionVersions {
+    partition: Partition,
     versions: HashSet<u64>,
     shared: HashSet<u64>,
     newest: Version,
 }
 
 impl<L: FnMut(&Namespace, &Item) -> Result<()>> Rows<L> {
+    /// Goes on to a namespace, whose partition may be another.
+    async fn enter(&mut self, store: &dyn Store, namespace: &Namespace) -> Result<()> {
+        if self.partition.as_ref().is_some_and(|read| read.partition.contains(namespace)) {
+            return Ok(());
+        }
+        self.leave(store).await?;
+        let partition = namespace.partition();
+        self.partition = Some(PartitionVersions { partition, versions: HashSet::new(), shared: HashSet::new(), newest: Version::new(0) });
+        Ok(())
+    }
+
+    /// Checks the versions of a partition, all of whose rows were read.
+    async fn leave(&mut self, store: &dyn Store) -> Result<()> {
+        let Some(PartitionVersions { partition, shared, newest, .. }) = self.partition.take() else { return Ok(()) };
+        self.found.versions_shared += shared.len() as u64;
+        // The counter is read after the rows, because more are put meanwhile.
+        let counter = store.current_version(&partition).await?;
+        if newest > counter {
+            let message = format!(
+                "a row of the partition `{partition}` has version {newest} and its counter is {counter}; new rows would reuse versions"
+            );
+            self.found.fault(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(())
+    }
+
     fn check(&mut self, namespace: &Namespace, item: &Item) {
         self.found.rows += 1;
         self.found.value_bytes += item.value.len() as u64;
@@ -144,9 +166,11 @@ impl<L: FnMut(&Namespace, &Item) -> Result<()>> Rows<L> {
             self.found.row(namespace, &item.key, "is a duplicate or out of order");
         }
         self.last = Some(here);
-        self.newest = self.newest.max(item.version);
-        if !self.versions.insert(item.version.number()) {
-            self.shared.insert(item.version.number());
+        if let Some(read) = &mut self.partition {
+            read.newest = read.newest.max(item.version);
+            if !read.versions.insert(item.version.number()) {
+                read.shared.insert(item.version.number());
+            }
         }
         if let Some(what) = fault_of(item) {
             self.found.row(namespace, &item.key, what);

@@ -21,8 +21,7 @@ pub(super) struct Walk<'s> {
     without_indexes: bool,
     /// Namespaces that are listed and not walked yet.
     namespaces: VecDeque<Namespace>,
-    /// How to list more namespaces; `None` once all are listed.
-    listing: Option<NamespacesOptions>,
+    listing: Listing<'s>,
     /// The namespace being walked, and the key to continue after.
     open: Option<(Namespace, Option<String>)>,
 }
@@ -37,7 +36,7 @@ pub(super) struct WalkPage {
 impl<'s> Walk<'s> {
     /// Starts a walk that reads pages with the options `scan`.
     pub(super) fn new(store: &'s dyn Store, scan: ScanOptions) -> Self {
-        let listing = Some(NamespacesOptions::new());
+        let listing = list_namespaces(store);
         Self { store, scan, without_notes: false, included: None, without_indexes: false, namespaces: VecDeque::new(), listing, open: None }
     }
 
@@ -62,7 +61,7 @@ impl<'s> Walk<'s> {
 
     /// Starts after a row, whether or not it exists.
     pub(super) fn after(mut self, namespace: Namespace, key: String) -> Self {
-        self.listing = Some(NamespacesOptions::new().with_start_after(namespace.clone()));
+        self.listing.options = Some(NamespacesOptions::new().with_start_after(namespace.clone()));
         self.open = Some((namespace, Some(key)));
         self
     }
@@ -91,16 +90,37 @@ impl<'s> Walk<'s> {
 
     /// Lists more namespaces. Returns whether there may be any.
     async fn list(&mut self) -> Result<bool> {
-        let Some(options) = self.listing.take() else { return Ok(false) };
-        let page = self.store.namespaces(options.clone()).await?;
-        self.listing = page.namespaces.last().filter(|_| page.more).map(|last| options.with_start_after(last.clone()));
-        self.namespaces = page.namespaces.into();
+        let Some(page) = self.listing.next().await? else { return Ok(false) };
+        self.namespaces = page.into();
         self.namespaces.retain(|namespace| {
             let withheld = self.included.as_ref().zip(Withheld::of(namespace));
             let is_withheld = withheld.is_some_and(|(included, withheld)| !included.contains(&withheld));
             !(is_withheld || self.without_notes && is_note(namespace) || self.without_indexes && is_index(namespace))
         });
         Ok(true)
+    }
+}
+
+/// The namespaces of a store, page by page.
+#[derive(Debug)]
+pub(super) struct Listing<'s> {
+    store: &'s dyn Store,
+    /// How to list more; `None` once all are listed.
+    options: Option<NamespacesOptions>,
+}
+
+/// Lists the namespaces of a store in order.
+pub(super) fn list_namespaces(store: &dyn Store) -> Listing<'_> {
+    Listing { store, options: Some(NamespacesOptions::new()) }
+}
+
+impl Listing<'_> {
+    /// Returns the next page; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Namespace>>> {
+        let Some(options) = self.options.take() else { return Ok(None) };
+        let page = self.store.namespaces(options.clone()).await?;
+        self.options = page.namespaces.last().filter(|_| page.more).map(|last| options.with_start_after(last.clone()));
+        Ok(Some(page.namespaces))
     }
 }
 

@@ -29,7 +29,7 @@ use treehold::ops::{Durability, Version};
 use treehold::store::effect::Effect;
 use treehold::store::page::{PageBuilder, Step};
 use treehold::store::{
-    Batch, Condition, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Precondition, Scan, ScanOptions, Store,
+    Batch, Condition, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Precondition, Scan, ScanOptions, Store,
     StoreCapabilities, StoreExtensions, Watch, Watches, precondition_failed, unvalidated, whole_microseconds, within,
 };
 use treehold::{Error, ErrorKind, Result};
@@ -197,7 +197,8 @@ impl Store for LogStore {
         self.blocking(move |shared| shared.commit(&batch)).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    /// Returns the version of the newest commit of all partitions, which one counter serves.
+    async fn current_version(&self, _partition: &Partition) -> Result<Version> {
         Ok(Version::new(self.0.files.read().index.version()))
     }
 

@@ -37,14 +37,14 @@ async fn reopened_store_has_the_same_rows_and_counter() {
     }
     let all = ScanOptions::new().with_values(true);
     let before = (store.scan(&notes(), all.clone()).await.unwrap(), store.scan(&other, all.clone()).await.unwrap());
-    let version = store.current_version().await.unwrap();
+    let version = store.current_version(&notes().partition()).await.unwrap();
     assert_eq!(LogStore::open(&file).expect_err("it is open").kind(), ErrorKind::Unavailable);
     drop(store);
     // A crash tore the next record.
     OpenOptions::new().append(true).open(&file).unwrap().write_all(&[9, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]).unwrap();
     let store = LogStore::open(&file).expect("opened");
     assert_eq!((store.scan(&notes(), all.clone()).await.unwrap(), store.scan(&other, all.clone()).await.unwrap()), before);
-    assert_eq!(store.current_version().await.unwrap(), version);
+    assert_eq!(store.current_version(&notes().partition()).await.unwrap(), version);
     store.commit(Batch::new().put(&notes(), "c", "6")).await.expect("committed");
     drop(store);
     assert_eq!(LogStore::open(&file).expect("opened").scan(&notes(), all).await.unwrap().entries.len(), 3);

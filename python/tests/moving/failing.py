@@ -77,6 +77,12 @@ def archived(directory: Path, url: str) -> str:
     return other
 
 
+def versions(store: Store) -> dict[tuple[str, ...], int]:
+    """Returns the newest commit of each partition with rows."""
+    spaces, _ = store.namespaces(limit=10_000)
+    return {space[:2]: store.current_version(space) for space in spaces}
+
+
 def contents(store: Store) -> dict[tuple[tuple[str, ...], str], tuple[bytes, bytes]]:
     """Returns all rows of a store, without their times and versions."""
     spaces, _ = store.namespaces(limit=10_000)

@@ -72,7 +72,7 @@ def test_condition_that_fails_names_its_index_and_what_was_found(store: Store) -
         store.commit(Batch().require_none_beneath_since(NS, "", version - 1).put(NS, "k", "2"))
     row = store.get(NS, "k")
     assert row is not None and row.body == b"1"
-    store.commit(Batch().require_none_beneath_since(NS, "", store.current_version()).delete_prefix(NS))
+    store.commit(Batch().require_none_beneath_since(NS, "", store.current_version(NS)).delete_prefix(NS))
     assert store.get(NS, "k") is None
 
 

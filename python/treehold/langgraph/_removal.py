@@ -89,7 +89,7 @@ def delete_for_runs(threads: Threads, run_ids: Iterable[str]) -> Steps[None]:
 def _remove(threads: Threads, namespace: Namespace, victims: Callable[[Mapping[Place, Record]], set[Place]]) -> Steps[None]:
     """Removes checkpoints of a thread, and sweeps."""
     for attempt in range(ATTEMPTS):
-        since: int = yield CurrentVersion()
+        since: int = yield CurrentVersion(namespace)
         records, hidden = yield from _records(threads, namespace)
         chosen = victims(records)
         if not chosen:
@@ -223,7 +223,7 @@ def sweep(threads: Threads, namespace: Namespace) -> Steps[int]:
     """Removes the content of a thread that no checkpoint holds, and returns how many rows."""
     for _ in range(ATTEMPTS):
         before: Sequence[Row | None] = yield GetMany(namespace, [keys.REMOVALS])
-        since: int = yield CurrentVersion()
+        since: int = yield CurrentVersion(namespace)
         rows: list[Row] = []
         for kind in (keys.CHECKPOINT, keys.HIDDEN):
             rows.extend((yield from threads.rows_of(namespace, kind)))

@@ -353,6 +353,11 @@ class _Graph:
 
 
 Namespace: TypeAlias = tuple[str, ...]
+Versions: TypeAlias = tuple[tuple[Namespace, int], ...]
+"""The newest commit of some partitions."""
+
+LOADED_MAX = 1_000
+"""Of how many prefixes it is known which versions the tables show."""
 
 
 class VectorTables:
@@ -361,7 +366,7 @@ class VectorTables:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._tables: OrderedDict[Namespace, Table] = OrderedDict()
-        self._loaded: dict[Namespace, tuple[int, list[Namespace]]] = {}
+        self._loaded: OrderedDict[Namespace, tuple[Versions, list[Namespace]]] = OrderedDict()
         self.lock = threading.RLock()
 
     def table(self, namespace: Namespace) -> Table:
@@ -373,20 +378,21 @@ class VectorTables:
             self._tables.move_to_end(namespace)
             return table
 
-    def loaded(self, prefix: Namespace, version: int) -> list[Namespace] | None:
-        """Returns the namespaces at and below a prefix, if their tables show this version of the store."""
+    def loaded(self, prefix: Namespace, versions: Versions) -> list[Namespace] | None:
+        """Returns the namespaces at and below a prefix, if their tables show these versions of their partitions."""
         with self.lock:
-            known, namespaces = self._loaded.get(prefix, (-1, list[Namespace]()))
-            if known != version or not all(namespace in self._tables for namespace in namespaces):
+            known, namespaces = self._loaded.get(prefix, (None, list[Namespace]()))
+            if known != versions or not all(namespace in self._tables for namespace in namespaces):
                 return None
             return namespaces
 
-    def set_loaded(self, prefix: Namespace, version: int, namespaces: list[Namespace]) -> None:
-        """Notes that the tables at and below a prefix show this version of the store, or a newer one."""
+    def set_loaded(self, prefix: Namespace, versions: Versions, namespaces: list[Namespace]) -> None:
+        """Notes that the tables at and below a prefix show these versions of their partitions, or newer ones."""
         with self.lock:
-            # Only what was loaded at this version is of use.
-            self._loaded = {at: known for at, known in self._loaded.items() if known[0] == version}
-            self._loaded[prefix] = version, namespaces
+            self._loaded[prefix] = versions, namespaces
+            self._loaded.move_to_end(prefix)
+            while len(self._loaded) > LOADED_MAX:
+                self._loaded.popitem(last=False)
 
     def forget(self, keep: Iterable[Namespace]) -> None:
         """Drops the tables used least recently, except some, until those in memory are small enough."""

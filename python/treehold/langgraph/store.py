@@ -64,7 +64,7 @@ from ._items import (
     utc_now,
     value_of,
 )
-from ._keys import is_reserved, is_valid, items_of, left_vectors_of, vectors_of
+from ._keys import is_reserved, is_valid, items_of, left_vectors_of, root_of, vectors_of
 from ._types import are_texts
 from ._urls import store_url
 from ._vectors import Embed, Index, TreeholdIndexConfig, Vectors, VectorTables, mark_of, read_vectors, vectors_row
@@ -184,7 +184,8 @@ class _Found:
 class TreeholdStore(BaseStore):
     """Keeps items as rows of a treehold store.
 
-    All puts of a batch to one partition are one commit, and all its reads show one moment. A partition is the first two
+    All puts of a batch to one partition are one commit, and its reads show one moment; a search over several partitions shows
+    each at a moment of its own. A partition is the first two
     components of a namespace, so all items beneath a `namespace` of two or more are in one. Items are ordinary JSON items, so
     the command line and the server show them too. All methods have a native async twin, and may be called from any thread,
     loop or process.
@@ -611,10 +612,10 @@ class TreeholdStore(BaseStore):
         results: list[Result] = [None] * plan.count
         refreshed: dict[tuple[Namespace, str], Row] = {}
         for attempt in range(CONSISTENT_ATTEMPTS):
-            is_checked = plan.reads > 1 and attempt < CONSISTENT_ATTEMPTS - 1
-            before = (yield CurrentVersion()) if is_checked else None
+            partitions = self._partitions(plan) if plan.reads > 1 and attempt < CONSISTENT_ATTEMPTS - 1 else []
+            before = yield from self._versions(partitions)
             refreshed = yield from self._read(plan, vectors, results)
-            if not is_checked or before == (yield CurrentVersion()):
+            if before == (yield from self._versions(partitions)):
                 break
         for puts in self._by_partition(plan.puts).values():
             yield Commit(self._batch(puts.values(), vectors))
@@ -633,6 +634,19 @@ class TreeholdStore(BaseStore):
             return {}
         vectors: dict[tuple[bool, str], Any] = yield Embed(self._index, texts, queries)
         return vectors
+
+    def _partitions(self, plan: _Plan) -> list[Namespace]:
+        """Returns the partitions that the reads of a batch name."""
+        read = [(*self.namespace, *get.namespace) for get in plan.gets.values()]
+        above = [(*self.namespace, *place.prefix) for place in (*plan.searches.values(), *plan.lists.values())]
+        return sorted({root_of(place)[:2] for place in read} | {place[:2] for place in above if len(place) > 1})
+
+    def _versions(self, partitions: Iterable[Namespace]) -> Steps[tuple[tuple[Namespace, int], ...]]:
+        versions: list[tuple[Namespace, int]] = []
+        for partition in partitions:
+            version: int = yield CurrentVersion(partition if partition[-1] else partition[:1])
+            versions.append((partition, version))
+        return tuple(versions)
 
     def _by_partition(self, rows: Mapping[tuple[Namespace, str], T]) -> dict[Namespace, dict[tuple[Namespace, str], T]]:
         """Groups what concerns rows by the partition of the rows, in the order of the first of each."""
@@ -954,11 +968,14 @@ class TreeholdStore(BaseStore):
 
     def _load_vectors(self, prefix: Namespace, index: Index, tables: VectorTables) -> Steps[list[Namespace]]:
         """Brings the tables of the namespaces at and below a prefix up to date."""
-        version: int = yield CurrentVersion()
-        loaded = tables.loaded(prefix, version)
+        above = (*self.namespace, *prefix)
+        listed = (yield from self._vector_spaces(prefix)) if len(above) == 1 else None
+        within = [(*self.namespace, *space) for space in listed] if listed is not None else [above]
+        versions = yield from self._versions(sorted({root_of(place)[:2] for place in within}))
+        loaded = tables.loaded(prefix, versions)
         if loaded is not None:
             return loaded
-        spaces = yield from self._vector_spaces(prefix)
+        spaces = (yield from self._vector_spaces(prefix)) if listed is None else listed
         for space in spaces:
             table = tables.table(space)
             beside = vectors_of((*self.namespace, *space))
@@ -981,7 +998,7 @@ class TreeholdStore(BaseStore):
                         if row is not None:
                             mark, vectors = read_vectors(row, index.dims)
                             table.put(row.key, Vectors(row.version, mark, vectors))
-        tables.set_loaded(prefix, version, spaces)
+        tables.set_loaded(prefix, versions, spaces)
         tables.forget(spaces)
         return spaces
 

@@ -150,7 +150,7 @@ fn others_may(found: &std::fs::Metadata) -> Option<u32> {
 async fn check_stores(stores: &Stores, repair: bool, checks: &mut Vec<Check>) {
     for (name, store) in stores.iter() {
         let check = format!("store {name}");
-        if let Err(error) = store.current_version().await {
+        if let Err(error) = store.ping().await {
             checks.push(Check::failed(check, &error));
             continue;
         }

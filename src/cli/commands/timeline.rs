@@ -6,8 +6,7 @@ use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Style};
 use crate::cli::table::{Cell, Column, Table};
 use crate::cli::time::{ago, exact};
-use crate::feed::{Feed, FeedEvent, FeedView};
-use crate::ops::Version;
+use crate::feed::{Feed, FeedEvent, FeedPosition, FeedView};
 use crate::{Error, VfsPath};
 use clap::Args;
 use jiff::Timestamp;
@@ -54,7 +53,7 @@ pub(crate) struct Timeline {
     since: Option<Timestamp>,
     /// Show only changes before this position
     #[arg(long, value_name = "POSITION")]
-    before: Option<Version>,
+    before: Option<FeedPosition>,
     /// Print at most N changes
     #[arg(long, value_name = "N", default_value = "50", value_parser = at_least_one)]
     limit: usize,
@@ -73,7 +72,7 @@ pub(crate) struct Watch {
     which: Which,
     /// Start with the changes after this position [default: now]
     #[arg(long, value_name = "POSITION")]
-    after: Option<Version>,
+    after: Option<FeedPosition>,
     /// Stop after N changes
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
@@ -98,7 +97,7 @@ impl Timeline {
         let (mut count, mut before) = (0, self.before);
         let mut table = Table::on_terminal(&context.out, &COLUMNS);
         loop {
-            let page = feed.before(&view, before, self.since, PAGE.min(self.limit.saturating_sub(count))).await?;
+            let page = feed.before(&view, before.as_ref(), self.since, PAGE.min(self.limit.saturating_sub(count))).await?;
             for event in &page.events {
                 match &mut table {
                     Some(table) => table.row(cells(event)),
@@ -108,7 +107,6 @@ impl Timeline {
                 count += 1;
             }
             table.iter_mut().try_for_each(|table| table.flush(&mut context.out))?;
-            before = Some(page.position);
             if count >= self.limit && page.more {
                 context
                     .out
@@ -117,6 +115,7 @@ impl Timeline {
             if count >= self.limit || !page.more {
                 break;
             }
+            before = Some(page.position);
         }
         if !context.out.is_text() {
             context.out.json_end(count)?;
@@ -130,10 +129,10 @@ impl Watch {
         let (feed, view) = self.which.view(context)?;
         let after = match self.after {
             Some(after) => after,
-            None => feed.position().await?,
+            None => feed.position(&view).await?,
         };
-        let mut tail = feed.follow(view, after).await?;
         context.out.detail(format_args!("following after position {after}"));
+        let mut tail = feed.follow(view, after).await?;
         for _ in 0..self.limit.unwrap_or(usize::MAX) {
             let event = tail.next().await?;
             if context.out.is_text() {

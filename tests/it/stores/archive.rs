@@ -3,13 +3,14 @@
 use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use std::collections::BTreeSet;
 use std::io::{self, Cursor, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use treehold::ops::Version;
 use treehold::store::{
-    ArchiveReport, Batch, CopyOptions, ExportOptions, ImportOptions, MemoryStore, Namespace, NamespacesOptions, RESERVED_NAMESPACES,
-    ReservedRows, ScanOptions, Store, StoreExt, Withheld, copy, export, import,
+    ArchiveReport, Batch, CopyOptions, ExportOptions, ImportOptions, MemoryStore, Namespace, NamespacesOptions, Partition,
+    RESERVED_NAMESPACES, ReservedRows, ScanOptions, Store, StoreExt, Withheld, copy, export, import,
 };
 use treehold::{Error, ErrorKind, Result};
 
@@ -60,6 +61,30 @@ fn space(text: &str) -> Namespace {
     Namespace::parse(text).unwrap()
 }
 
+/// Returns the version of each partition with rows.
+async fn versions(store: &dyn Store) -> Vec<(Partition, Version)> {
+    let namespaces = store.namespaces(NamespacesOptions::new().with_limit(usize::MAX)).await.unwrap().namespaces;
+    let partitions: BTreeSet<Partition> = namespaces.iter().map(Namespace::partition).collect();
+    let mut versions = Vec::new();
+    for partition in partitions {
+        let version = store.current_version(&partition).await.unwrap();
+        versions.push((partition, version));
+    }
+    versions
+}
+
+/// Asserts that no version of a partition is used again for another row.
+async fn assert_continues(store: &dyn Store, source: &dyn Store) {
+    for (partition, version) in versions(source).await {
+        assert!(store.current_version(&partition).await.unwrap() >= version, "{partition}");
+    }
+}
+
+/// Returns the newest version of all partitions.
+async fn newest(store: &dyn Store) -> Version {
+    versions(store).await.into_iter().map(|(_, version)| version).max().unwrap()
+}
+
 /// Commits writes, one batch for each partition.
 async fn commit_all(store: &dyn Store, batch: Batch) {
     for (_, part) in Batch::by_partition(batch.writes) {
@@ -91,18 +116,18 @@ async fn import_restores_what_was_exported() {
     let (archive, report) = exported(&store).await;
     let other = imported(archive.clone()).await.unwrap();
     assert_eq!(rows(&other).await, rows(&store).await);
-    assert!(other.current_version().await.unwrap() >= store.current_version().await.unwrap());
-    assert_eq!((report.rows, report.version), (8, store.current_version().await.unwrap()));
+    assert_continues(&other, &store).await;
+    assert_eq!((report.rows, report.version), (8, newest(&store).await));
     assert_eq!(exported(&other).await.1.digest, report.digest);
     let copied = copy(&store, &MemoryStore::new(), &CopyOptions::new(), |_| {}).await.unwrap();
     assert_eq!(copied.digest, Some(report.digest), "the hash is the same for an archive and a copy");
-    // An empty store too, with its counter.
+    // An empty store too. A partition without rows counts anew.
     let empty = MemoryStore::new();
     empty.commit(Batch::new().put(&space("a"), "k", "")).await.unwrap();
     empty.commit(Batch::new().delete_prefix(&space("a"), "")).await.unwrap();
     let other = imported(exported(&empty).await.0).await.unwrap();
     assert_eq!(rows(&other).await.len(), 0);
-    assert!(other.current_version().await.unwrap() >= Version::new(2));
+    assert_eq!(other.current_version(&space("a").partition()).await.unwrap(), Version::new(0));
 }
 
 /// Imports into a server, exports from it, imports into another store there, and exports again: all archives are equal.
@@ -115,12 +140,12 @@ async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
         let imported = import(&**store, Cursor::new(archive), &ImportOptions::new(), |_| {}).await.unwrap();
         assert_eq!((imported.rows, imported.value_bytes, imported.digest), (report.rows, report.value_bytes, report.digest.clone()));
         assert_eq!(rows(&**store).await, rows(&source).await);
-        assert!(store.current_version().await.unwrap() >= source.current_version().await.unwrap());
+        assert_continues(&**store, &source).await;
         assert!(store.check().await.unwrap().is_empty());
         let out;
         (archive, out) = exported(&**store).await;
         assert_eq!((out.rows, out.value_bytes, &out.digest), (report.rows, report.value_bytes, &report.digest));
-        assert_eq!(out.version, store.current_version().await.unwrap());
+        assert_eq!(out.version, newest(&**store).await);
     }
     // A store that is not empty is refused by default, and a truncated archive is detected after its rows.
     let error = import(&*one, Cursor::new(archive.clone()), &ImportOptions::new(), |_| {}).await.unwrap_err();
@@ -191,10 +216,10 @@ async fn damaged_archive_changes_nothing() {
     for archive in flipped.chain(cut) {
         let store = MemoryStore::new();
         store.commit(Batch::new().put(&space("own"), "k", "v")).await.unwrap();
-        let before = (rows(&store).await, store.current_version().await.unwrap());
+        let before = (rows(&store).await, versions(&store).await);
         if import(&store, Cursor::new(archive), &ImportOptions::new().with_onto(true), |_| {}).await.is_err() {
             refusals += 1;
-            assert_eq!((rows(&store).await, store.current_version().await.unwrap()), before);
+            assert_eq!((rows(&store).await, versions(&store).await), before);
         }
     }
     assert!(refusals > 300, "{refusals} refused");
@@ -476,7 +501,7 @@ async fn small_archive_does_not_expand_into_large_store() {
     let store = MemoryStore::new();
     let error = import(&store, Cursor::new(archive(&entries)), &ImportOptions::new(), |_| {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-    assert_eq!(store.current_version().await.unwrap(), Version::new(0));
+    assert_eq!(store.current_version(&space("a").partition()).await.unwrap(), Version::new(0));
     // A legitimate store with many equal contents passes.
     let equal = MemoryStore::new();
     let batch = (0..30).fold(Batch::new(), |batch, number| batch.put(&space("a"), format!("{number:02}"), content.clone()));

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use treehold::ops::Version;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 use treehold::store::verify;
 use treehold::store::{
-    Batch, BatchWrite, COPY_NAMESPACE, CopyOptions, CopyReport, Item, MemoryStore, Namespace, NamespacesOptions, Reserved, ReservedRows,
-    Scan, ScanEntry, ScanOptions, Store, copy,
+    Batch, BatchWrite, COPY_NAMESPACE, CopyOptions, CopyReport, Item, MemoryStore, Namespace, NamespacesOptions, Partition, Reserved,
+    ReservedRows, Scan, ScanEntry, ScanOptions, Store, copy,
 };
 use treehold::{Error, ErrorKind, Result};
 
@@ -61,8 +62,18 @@ async fn filled(count: usize) -> MemoryStore {
 }
 
 async fn assert_same(source: &dyn Store, target: &dyn Store) {
-    assert_eq!(rows(target).await, rows(source).await);
-    assert!(target.current_version().await.unwrap() >= source.current_version().await.unwrap(), "no version is used again");
+    let expected = rows(source).await;
+    assert_eq!(rows(target).await, expected);
+    let partitions: BTreeSet<Partition> = expected.iter().map(|(namespace, _)| namespace.partition()).collect();
+    for partition in partitions {
+        assert_continues(source, target, &partition).await;
+    }
+}
+
+/// Asserts that no version of a partition is used again for another row.
+async fn assert_continues(source: &dyn Store, target: &dyn Store, partition: &Partition) {
+    let (before, after) = (source.current_version(partition).await.unwrap(), target.current_version(partition).await.unwrap());
+    assert!(after >= before, "{after} after {before} in {partition}");
 }
 
 #[cfg(all(feature = "sled", feature = "sqlite"))]
@@ -87,7 +98,7 @@ async fn every_engine_copies_to_every_engine() {
             assert_same(&first, &*target).await;
             digests.push(report.digest.unwrap());
             let version = target.commit(Batch::new().put(&space("a"), "new", "")).await.unwrap()[0];
-            assert!(version > first.current_version().await.unwrap());
+            assert!(version > first.current_version(&space("a").partition()).await.unwrap());
         }
     }
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
@@ -118,7 +129,7 @@ async fn check_on_server(fresh: impl AsyncFn() -> crate::servers::OnServer) {
         let found = verify(&*store, |_, _| Ok(()), |_| {}).await.unwrap();
         assert_eq!((found.rows, found.versions_shared, found.faults_count), (51, 0, 0), "{:?}", found.faults);
         let version = store.commit(Batch::new().put(&space("a"), "new", "")).await.unwrap()[0];
-        assert!(version > source.current_version().await.unwrap());
+        assert!(version > source.current_version(&space("a").partition()).await.unwrap());
     }
 }
 
@@ -213,18 +224,24 @@ async fn copy_round_trips_through_redis_cluster() {
 }
 
 #[tokio::test]
-async fn copy_of_empty_store_keeps_its_counter() {
+async fn copy_keeps_the_counter_of_each_partition_with_rows() {
     let (source, target) = (MemoryStore::new(), MemoryStore::new());
-    source
-        .commit(Batch::new().restore(&space("a"), Item::new("k", Bytes::new(), Bytes::new(), Version::new(900), now(), now())))
-        .await
-        .unwrap();
+    let item = Item::new("k", Bytes::new(), Bytes::new(), Version::new(900), now(), now());
+    source.commit(Batch::new().put(&space("a"), "kept", "").restore(&space("a"), item.clone())).await.unwrap();
+    source.commit(Batch::new().delete(&space("a"), "k")).await.unwrap();
+    source.commit(Batch::new().put(&space("b"), "k", "")).await.unwrap();
+    let report = copied(&source, &target).await;
+    assert_eq!((report.rows, report.namespaces), (2, 2));
+    assert_same(&source, &target).await;
+    assert_eq!(report.version, source.current_version(&space("a").partition()).await.unwrap());
+    // One that has lost all its rows is not copied.
+    let (source, target) = (MemoryStore::new(), MemoryStore::new());
+    source.commit(Batch::new().restore(&space("a"), item)).await.unwrap();
     source.commit(Batch::new().delete(&space("a"), "k")).await.unwrap();
     let report = copied(&source, &target).await;
-    assert_eq!((report.rows, report.namespaces), (0, 0));
-    assert_same(&source, &target).await;
-    assert_eq!(report.version, target.current_version().await.unwrap());
-    // A store that was never written to has none.
+    assert_eq!((report.rows, report.namespaces, report.version), (0, 0, Version::new(0)));
+    assert_eq!(target.current_version(&space("a").partition()).await.unwrap(), Version::new(0));
+    // Nor is there anything to copy from a store that was never written to.
     let (source, target) = (MemoryStore::new(), MemoryStore::new());
     assert!(copied(&source, &target).await.settled);
     assert_same(&source, &target).await;
@@ -463,7 +480,10 @@ async fn body_over_the_limit_is_reported_before_any_write() {
     let error = refused(&source, &Wrapped::new(target.clone(), Limited(100))).await;
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.message().contains("the row `k021` in `a`") && error.message().contains("105 bytes"), "{error}");
-    assert_eq!(target.current_version().await.unwrap(), Version::new(0), "nothing was written");
+    for namespace in [space("a"), space("a/b"), space("z"), space("mortal"), Namespace::new(COPY_NAMESPACE).unwrap()] {
+        let version = target.current_version(&namespace.partition()).await.unwrap();
+        assert_eq!(version, Version::new(0), "nothing was written to {namespace}");
+    }
     copied(&source, &Wrapped::new(target.clone(), Limited(145))).await;
     assert_same(&source, &*target).await;
 }

@@ -4,8 +4,7 @@ use crate::servers;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use treehold::checkpoint::StoreCheckpointer;
-use treehold::feed::FeedEvent;
-use treehold::ops::Version;
+use treehold::feed::{FeedEvent, FeedPosition};
 use treehold::store::{MysqlOptions, MysqlStore, Namespace, PostgresStore, RedisOptions, RedisStore, SqliteStore, Store};
 use treehold::{Feed, Scope, StoreBackend, ToolCall, Workspace};
 
@@ -30,13 +29,14 @@ fn workspace(store: &Arc<dyn Store>) -> Workspace {
         .build()
 }
 
-/// Several processes write, and one reader in each follows the feed: all receive every change once, in the same order.
+/// Several processes write, and one reader in each follows the feed: all receive every change once, those
+/// of one partition in the same order.
 async fn assert_all_receive_the_same_events(stores: Vec<Arc<dyn Store>>) {
     let workspaces: Vec<Workspace> = stores.iter().map(workspace).collect();
     let mut followers = Vec::new();
     for workspace in &workspaces {
         let feed = workspace.feed().unwrap().clone();
-        let mut tail = feed.follow(workspace.feed_view(&scope("any")).unwrap(), Version::new(0)).await.unwrap();
+        let mut tail = feed.follow(workspace.feed_view(&scope("any")).unwrap(), FeedPosition::start()).await.unwrap();
         followers.push(tokio::spawn(async move {
             let mut received: Vec<FeedEvent> = Vec::new();
             while received.len() < 2 * PROCESSES * CALLS {
@@ -61,18 +61,23 @@ async fn assert_all_receive_the_same_events(stores: Vec<Arc<dyn Store>>) {
     for writer in writers.collect::<Vec<_>>() {
         writer.await.unwrap();
     }
-    let mut first: Option<Vec<FeedEvent>> = None;
+    let mut first: Option<[Vec<FeedEvent>; 2]> = None;
     for follower in followers {
-        let received = follower.await.unwrap();
-        assert!(received.windows(2).all(|pair| pair[0].position < pair[1].position));
-        let mut by_thread: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for event in &received {
-            by_thread.entry(event.thread.clone().unwrap()).or_default().push(event.path.to_string());
+        let (memories, state): (Vec<_>, Vec<_>) =
+            follower.await.unwrap().into_iter().partition(|event| event.path.as_str().starts_with("/memories"));
+        for (received, is_state) in [(&memories, false), (&state, true)] {
+            assert!(received.windows(2).all(|pair| pair[0].position < pair[1].position));
+            let mut by_thread: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for event in received {
+                by_thread.entry(event.thread.clone().unwrap()).or_default().push(event.path.to_string());
+            }
+            assert_eq!(by_thread.len(), PROCESSES);
+            for (number, paths) in by_thread.values().enumerate() {
+                let path = |call: usize| if is_state { format!("/{call}") } else { format!("/memories/{number}/{call}") };
+                assert_eq!(paths, &(0..CALLS).map(path).collect::<Vec<_>>(), "each writer's changes in their order");
+            }
         }
-        for (number, paths) in (0..PROCESSES).zip(by_thread.values()) {
-            let expected: Vec<String> = (0..CALLS).flat_map(|call| [format!("/memories/{number}/{call}"), format!("/{call}")]).collect();
-            assert_eq!(paths, &expected, "each writer's changes in their order");
-        }
+        let received = [memories, state];
         assert_eq!(first.get_or_insert_with(|| received.clone()), &received);
     }
 }

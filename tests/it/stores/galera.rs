@@ -48,7 +48,7 @@ async fn acknowledged_commit_is_read_on_every_other_node() {
         assert!(read.into_iter().all(|item| item.unwrap().unwrap().value == value.as_bytes()), "round {number}");
         let page = stores[(number + 1) % NODES].scan(&a, ScanOptions::new()).await.unwrap();
         assert_eq!(page.entries.len(), 1 + number.min(1), "`l` is put below");
-        assert_eq!(stores[(number + 2) % NODES].current_version().await.unwrap(), version);
+        assert_eq!(stores[(number + 2) % NODES].current_version(&a.partition()).await.unwrap(), version);
         let batch = Batch::new().expect(&a, "k", Condition::Version(version)).put(&a, "l", "");
         stores[(number + 1) % NODES].commit(batch).await.unwrap();
     }

@@ -80,7 +80,7 @@ async fn work(store: Arc<dyn Store>, task: u64, rounds: u64) {
             8 => drop(store.get(&rows, &format!("put {one}")).await.unwrap()),
             9 => drop(store.get_many(&rows, &["counter 0", "put 0", "pair x", "pair y"], one == 0).await.unwrap()),
             10 => drop(store.commit(Batch::new().put(&rows, "pair x", value.clone()).put(&rows, "pair y", value)).await.unwrap()),
-            11 => drop(store.current_version().await.unwrap()),
+            11 => drop(store.current_version(&rows.partition()).await.unwrap()),
             12 => drop(store.commit(Batch::new().put(&rows, format!("tree/{one}"), value)).await.unwrap()),
             13 => drop(store.commit(Batch::new().delete_prefix(&rows, "tree/").put(&rows, "pair y", value)).await.unwrap()),
             14 => {
@@ -365,7 +365,7 @@ impl Wrapper for Faulty {
                 return Ok(versions);
             }
             Fault::LostCommit if is_counter && self.is_now() => {
-                let version = inner.current_version().await?;
+                let version = inner.current_version(&rows().partition()).await?;
                 return Ok(vec![Version::new(version.number() + 1)]);
             }
             _ => {}

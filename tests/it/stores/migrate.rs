@@ -15,8 +15,8 @@ use tempfile::TempDir;
 use treehold::ErrorKind;
 use treehold::config::{OpenStoreOptions, migrate_store, open_store};
 use treehold::store::{
-    ImportOptions, MemoryStore, MigrateOptions, MigrateOutcome, MigrateReport, Namespace, NamespacesOptions, OldLayout, ScanEntry,
-    ScanOptions, SledOptions, SledStore, SqliteOptions, SqliteStore, Store, StoreExt, Withheld, import,
+    Batch, ImportOptions, MemoryStore, MigrateOptions, MigrateOutcome, MigrateReport, Namespace, NamespacesOptions, OldLayout, Partition,
+    ScanEntry, ScanOptions, SledOptions, SledStore, SqliteOptions, SqliteStore, Store, StoreExt, Withheld, import,
 };
 
 /// A row without its key: version, times, expiry, metadata, body.
@@ -223,9 +223,16 @@ async fn migrates_from_every_step(layout: Layout, url: &str, put: impl AsyncFn()
     let store = open_store(url, &OpenStoreOptions::new()).await.unwrap();
     assert_same(&rows_of(&*store).await, &expected);
     assert_eq!(store.check().await.unwrap().len(), 0);
-    let before = store.current_version().await.unwrap();
-    let written = store.commit(treehold::store::Batch::new().put(&Namespace::parse("new").unwrap(), "k", "v")).await.unwrap();
-    assert!(written[0] > before && before.number() >= expected.values().map(|row| row.0).max().unwrap());
+    let mut newest: BTreeMap<Partition, u64> = BTreeMap::new();
+    for ((namespace, _), row) in &expected {
+        let newest = newest.entry(Namespace::parse(namespace).unwrap().partition()).or_default();
+        *newest = row.0.max(*newest);
+    }
+    for (partition, newest) in newest {
+        let before = store.current_version(&partition).await.unwrap();
+        let written = store.commit(Batch::new().put(&partition.namespace(["new"]).unwrap(), "k", "v")).await.unwrap();
+        assert!(written[0] > before && before.number() >= newest, "{partition}: {before} after {newest}, then {written:?}");
+    }
     drop(store);
     for tells in 0.. {
         put().await;

@@ -39,7 +39,7 @@ async fn calls_take_the_documented_round_trips() {
     store.get(&a, "k").await.unwrap();
     store.scan(&a, ScanOptions::new()).await.unwrap();
     store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap();
-    store.current_version().await.unwrap();
+    store.current_version(&a.partition()).await.unwrap();
     proxy.round_trips();
     let batch = (0..20).fold(Batch::new(), |batch, number| batch.expect(&a, format!("none{number}"), Condition::Absent));
     store.commit(batch.expect(&a, "d/", Condition::NoneBeneath).put(&a, "k", "w").delete_prefix(&a, "x/")).await.unwrap();
@@ -60,7 +60,7 @@ async fn calls_take_the_documented_round_trips() {
     assert_eq!(proxy.round_trips(), 1, "a page of few groups");
     assert_eq!(store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces.len(), 1);
     assert_eq!(proxy.round_trips(), 1, "a page of namespaces");
-    store.current_version().await.unwrap();
+    store.current_version(&a.partition()).await.unwrap();
     assert_eq!(proxy.round_trips(), 1, "the version");
     store.commit((0..2_000).fold(Batch::new(), |batch, n| batch.put(&a, format!("g{:02}/{n}", n % 40), ""))).await.unwrap();
     proxy.round_trips();
@@ -338,7 +338,7 @@ async fn watch_fires_when_another_process_removes_the_last_row() {
     for batch in [Batch::new().delete_prefix(&a, ""), Batch::new().put(&a, "k", ""), Batch::new().delete(&a, "k")] {
         other.commit(batch).await.unwrap();
         let told = tokio::time::timeout(PATIENCE, watch.changed()).await.unwrap().unwrap();
-        assert_eq!(told, other.current_version().await.unwrap());
+        assert_eq!(told, other.current_version(&a.partition()).await.unwrap());
     }
 }
 
@@ -378,7 +378,7 @@ async fn concurrent_openers_create_the_tables_once() {
         for (number, store) in stores.into_iter().enumerate() {
             let store = store.unwrap().unwrap();
             store.commit(Batch::new().put(&namespace(), format!("{number}"), "")).await.unwrap();
-            assert_eq!(store.current_version().await.unwrap().number(), number as u64 + 1);
+            assert_eq!(store.current_version(&namespace().partition()).await.unwrap().number(), number as u64 + 1);
         }
     }
 }

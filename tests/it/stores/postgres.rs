@@ -286,7 +286,7 @@ async fn group_whose_transaction_does_not_begin_writes_nothing() {
     let touch = || Batch::new().touch(&namespace(), "kept", Some(Duration::from_secs(3_600)));
     let rows = async || {
         let rows = store.scan(&namespace(), ScanOptions::new().with_values(true)).await.unwrap();
-        (rows, store.current_version().await.unwrap())
+        (rows, store.current_version(&namespace().partition()).await.unwrap())
     };
     // The connection has prepared the statements from here on, so a commit is one request.
     let other = Namespace::new(["other"]).unwrap();
@@ -343,7 +343,7 @@ async fn each_call_is_one_round_trip() {
         cost("commit of a put");
         store.commit(mixed(&format!("d1/conditional {round}"))).await.unwrap();
         cost("commit of a transaction");
-        store.current_version().await.unwrap();
+        store.current_version(&namespace().partition()).await.unwrap();
         cost("current_version");
         store.sweep(10).await.unwrap();
         cost("sweep");
@@ -473,7 +473,7 @@ async fn each_batch_of_a_group_has_its_own_answer() {
     // The versions are consecutive in the order of the batches, and failed batches took none.
     let first = versions[0].number();
     assert_eq!(versions, (first..first + 36).map(Version::new).collect::<Vec<_>>());
-    assert_eq!(store.current_version().await.unwrap(), versions[35]);
+    assert_eq!(store.current_version(&space.partition()).await.unwrap(), versions[35]);
     // Overlapping batches are not combined: of those that require one key to be absent, exactly one succeeds.
     let race = (0..20).map(|number| store.commit(conditional("one").put(&space, format!("race {number:02}"), "v")));
     let won = futures::future::join_all(race).await.iter().filter(|answer| answer.is_ok()).count();
@@ -575,7 +575,8 @@ async fn agree(store: &dyn Store, keys: &[String], scans: Vec<ScanOptions>, remo
     same(Batch::new().delete(&namespace(), &keys[0]).touch(&namespace(), keys[keys.len() - 1].clone(), Some(Duration::ZERO))).await;
     compared().await;
     assert_eq!(store.sweep(100).await.unwrap(), memory.sweep(100).await.unwrap());
-    assert_eq!(store.current_version().await.unwrap(), memory.current_version().await.unwrap());
+    let partition = namespace().partition();
+    assert_eq!(store.current_version(&partition).await.unwrap(), memory.current_version(&partition).await.unwrap());
     assert!(store.check().await.unwrap().is_empty());
 }
 

@@ -46,7 +46,7 @@ async fn each_call_is_one_round_trip() {
     assert_eq!(proxy.round_trips(), 1, "a page of groups");
     assert_eq!(store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces.len(), 1);
     assert_eq!(proxy.round_trips(), 1, "a page of namespaces");
-    store.current_version().await.unwrap();
+    store.current_version(&a.partition()).await.unwrap();
     assert_eq!(proxy.round_trips(), 1, "the version");
 }
 
@@ -63,7 +63,7 @@ async fn commit_on_broken_connection_reports_its_possible_effect() {
         assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unavailable, true), "{error:?}");
         assert_eq!(store.get(&a, &key).await.unwrap().is_some(), is_done, "nothing is sent twice or lost");
     }
-    assert_eq!(store.current_version().await.unwrap().number(), 1);
+    assert_eq!(store.current_version(&a.partition()).await.unwrap().number(), 1);
     // A read is tried once more, and a second break is reported.
     proxy.break_next(Break::Answer);
     assert!(store.get(&a, "Answer").await.unwrap().is_some());
@@ -146,7 +146,7 @@ async fn missing_or_newer_store_is_an_error_not_an_empty_store() {
             store.get(&a, "k").await.unwrap_err(),
             store.scan(&a, ScanOptions::new()).await.unwrap_err(),
             store.namespaces(NamespacesOptions::new()).await.unwrap_err(),
-            store.current_version().await.unwrap_err(),
+            store.current_version(&a.partition()).await.unwrap_err(),
             store.commit(batch).await.unwrap_err(),
             store.sweep(1).await.unwrap_err(),
             store.stats().await.unwrap_err(),
@@ -357,7 +357,7 @@ async fn store_is_created_once_by_concurrent_openers() {
         assert!(child.wait().unwrap().success());
     }
     let store = prefix.open().await;
-    assert_eq!(store.current_version().await.unwrap().number(), 12);
+    assert_eq!(store.current_version(&namespace().partition()).await.unwrap().number(), 12);
     assert_eq!(store.stats().await.unwrap().items, 12);
     assert!(store.check().await.unwrap().is_empty());
 }

@@ -24,7 +24,7 @@ async fn rows_and_counter_survive_reopening() {
         let store = SledStore::open(&path).unwrap();
         assert_eq!(store.to_string(), "sled:store.sled");
         assert_eq!(value(&store, "k").await, (round > 0).then(|| format!("round {}", round - 1)));
-        assert_eq!(store.current_version().await.unwrap().number(), last);
+        assert_eq!(store.current_version(&namespace().partition()).await.unwrap().number(), last);
         let version = put(&store, "k", &format!("round {round}")).await;
         assert!(version > last);
         last = version;

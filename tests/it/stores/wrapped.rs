@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Watch,
+    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store,
+    StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 use treehold::{Error, Result};
 
@@ -117,8 +117,8 @@ impl<W: Wrapper> Store for Wrapped<W> {
         self.wrapper.commit(&*self.inner, batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use treehold::ops::Version;
 use treehold::store::{
-    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, RESERVED_ROOT, Scan, ScanEntry, ScanOptions, Store,
-    StoreCapabilities, StoreExtensions,
+    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, RESERVED_ROOT, Scan, ScanEntry, ScanOptions,
+    Store, StoreCapabilities, StoreExtensions,
 };
 use treehold::{Error, ErrorKind, MemoryStore, Result};
 
@@ -213,9 +213,9 @@ impl Store for Watched {
         }
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
         self.read()?;
-        self.inner.current_version().await
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<treehold::store::Watch> {

@@ -24,7 +24,7 @@ impl Subscription {
     pub(super) async fn start(bus: MessageBus, log: Namespace) -> Result<Self> {
         // The watch comes first: it reports every commit that a read started after it might miss.
         let watch = bus.store.watch(&log).await?;
-        let last = EntryId(bus.store.current_version().await?);
+        let last = EntryId(bus.store.current_version(&log.partition()).await?);
         Ok(Self { bus, log, watch, last, received: VecDeque::new() })
     }
 

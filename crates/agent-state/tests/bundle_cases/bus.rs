@@ -1,6 +1,6 @@
 //! Queues, logs and broadcasts.
 
-use super::support::{damage, json, kind, look_alike_owners, numbered, owner};
+use super::support::{damage, json, kind, look_alike_owners, numbered, owner, partition};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use treehold_agent_state::bus::{
@@ -173,7 +173,7 @@ pub(crate) async fn domain_helpers_use_the_agreed_keys(store: Arc<dyn Store>) {
 
 pub(crate) async fn bad_arguments_of_the_bus_write_nothing(store: Arc<dyn Store>) {
     let bus = bus(&store).with_options(BusOptions::new().with_payload_bytes_max(16));
-    let before = store.current_version().await.unwrap();
+    let before = store.current_version(&partition()).await.unwrap();
     let (long, payload) = ("k".repeat(600), json("{}"));
     for key in ["", " ", "a\0b", "a\u{1}b", &long] {
         let kinds = [
@@ -209,7 +209,7 @@ pub(crate) async fn bad_arguments_of_the_bus_write_nothing(store: Arc<dyn Store>
     for id in ["", "-1", "+1", "1 ", "0x1", "18446744073709551616", "é"] {
         assert_eq!(kind(id.parse::<EntryId>()), ErrorKind::InvalidArgument, "{id}");
     }
-    assert_eq!(store.current_version().await.unwrap(), before);
+    assert_eq!(store.current_version(&partition()).await.unwrap(), before);
 
     bus.queue_push("q", &payload).await.unwrap();
     bus.log_append("q", &payload, None).await.unwrap();

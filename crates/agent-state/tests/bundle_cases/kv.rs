@@ -1,6 +1,6 @@
 //! Items by namespace and key.
 
-use super::support::{damage, json, kind, look_alike_owners, numbered, owner};
+use super::support::{damage, json, kind, look_alike_owners, numbered, owner, partition};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use treehold_agent_state::kv::{KEY_BYTES_MAX, KeyValues, KvSearch, OFFSET_MAX, PAGE_MAX};
@@ -159,7 +159,7 @@ pub(crate) async fn items_of_different_owners_are_apart(store: Arc<dyn Store>) {
 
 pub(crate) async fn bad_arguments_of_items_write_nothing(store: Arc<dyn Store>) {
     let items = items(&store).with_value_bytes_max(20);
-    let before = store.current_version().await.unwrap();
+    let before = store.current_version(&partition()).await.unwrap();
     let long = "k".repeat(KEY_BYTES_MAX + 1);
     for key in ["", "a\0b", &long] {
         assert_eq!(kind(items.put(&["x"], key, &json("{}")).await), ErrorKind::InvalidArgument, "{key:.9}");
@@ -183,7 +183,7 @@ pub(crate) async fn bad_arguments_of_items_write_nothing(store: Arc<dyn Store>) 
     ] {
         assert_eq!(kind(items.search(&search).await), ErrorKind::InvalidArgument, "{search:?}");
     }
-    assert_eq!(store.current_version().await.unwrap(), before);
+    assert_eq!(store.current_version(&partition()).await.unwrap(), before);
 }
 
 pub(crate) async fn damaged_item_is_corrupt(store: Arc<dyn Store>) {

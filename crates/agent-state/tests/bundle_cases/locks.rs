@@ -1,6 +1,6 @@
 //! Locks.
 
-use super::support::{kind, look_alike_owners, owner};
+use super::support::{kind, look_alike_owners, owner, partition};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -113,7 +113,7 @@ pub(crate) async fn guard_releases_its_lock(store: Arc<dyn Store>) {
 
 pub(crate) async fn bad_arguments_of_locks_are_refused(store: Arc<dyn Store>) {
     let locks = locks(&store);
-    let before = store.current_version().await.unwrap();
+    let before = store.current_version(&partition()).await.unwrap();
     let long = "l".repeat(600);
     for name in ["", "  ", "a\nb", &long] {
         assert_eq!(kind(locks.acquire(name, &LockOptions::new()).await), ErrorKind::InvalidArgument);
@@ -125,5 +125,5 @@ pub(crate) async fn bad_arguments_of_locks_are_refused(store: Arc<dyn Store>) {
         assert_eq!(kind(locks.acquire("l", &LockOptions::new().with_time_to_live(time_to_live)).await), ErrorKind::InvalidArgument);
     }
     assert_eq!(kind(locks.acquire("l", &LockOptions::new().with_holder(&*long)).await), ErrorKind::InvalidArgument);
-    assert_eq!(store.current_version().await.unwrap(), before);
+    assert_eq!(store.current_version(&partition()).await.unwrap(), before);
 }

@@ -4,11 +4,17 @@ use std::sync::Arc;
 use treehold_agent_state::{BundleOwner, Json};
 use treehold_core::ErrorKind;
 use treehold_core::error::Result;
-use treehold_store::{Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
+use treehold_core::reserved::AGENT_STATE;
+use treehold_store::{Namespace, NamespacesOptions, Partition, ScanEntry, ScanOptions, Store};
 
 /// Returns the owner of most cases.
 pub(crate) fn owner() -> BundleOwner {
     BundleOwner::of_user("acme", "ada", "helper").unwrap()
+}
+
+/// Returns the partition of the rows of all owners.
+pub(crate) fn partition() -> Partition {
+    Partition::new(AGENT_STATE).unwrap()
 }
 
 /// Returns owners whose ids look alike, of which no two may share a row.

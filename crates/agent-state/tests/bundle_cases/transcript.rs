@@ -14,7 +14,8 @@ use treehold_core::ErrorKind;
 use treehold_core::error::Result;
 use treehold_core::ops::Version;
 use treehold_store::{
-    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreExtensions, Watch,
+    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreExtensions, Watch,
 };
 
 fn transcripts(store: &Arc<dyn Store>) -> Transcripts {
@@ -303,8 +304,8 @@ impl Store for Counted {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

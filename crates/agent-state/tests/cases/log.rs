@@ -1,6 +1,6 @@
 //! The context of a state as a log.
 
-use crate::cases::support::{KEY, Staged, Step, due, json, load, messages, save, slot, state, states, states_with};
+use crate::cases::support::{KEY, Staged, Step, due, json, load, messages, partition, save, slot, state, states, states_with};
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_agent_state::{
@@ -229,7 +229,7 @@ pub(crate) async fn values_over_the_limits_are_refused_and_write_nothing(store: 
     let options = AgentStatesOptions::new().with_value_bytes_max(1_000).with_message_bytes_max(100).with_keys_max(2).with_key_bytes_max(3);
     let states = states_with(&store, options);
     save_key(&states, "a", "1").await;
-    let version = store.current_version().await.unwrap();
+    let version = store.current_version(&partition()).await.unwrap();
     let long = format!("\"{}\"", "x".repeat(100));
     let refused = [
         ("a", format!("\"{}\"", "x".repeat(1_000))),
@@ -244,7 +244,7 @@ pub(crate) async fn values_over_the_limits_are_refused_and_write_nothing(store: 
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     let error = states.save(&slot(), "long", &json("1"), SaveOptions::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert_eq!(store.current_version().await.unwrap(), version);
+    assert_eq!(store.current_version(&partition()).await.unwrap(), version);
     save_key(&states, "b", "1").await;
     let error = states.save(&slot(), "c", &json("1"), SaveOptions::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -257,11 +257,11 @@ pub(crate) async fn list_whose_array_would_nest_too_deep_is_refused(store: Arc<d
     let states = states(&store);
     let nested = |depth: usize| json(&format!("{}{}", "[".repeat(depth), "]".repeat(depth)));
     states.save_list(&slot(), "k", &[json("1"), nested(JSON_DEPTH_MAX - 1)], SaveOptions::new()).await.unwrap();
-    let version = store.current_version().await.unwrap();
+    let version = store.current_version(&partition()).await.unwrap();
     let error = states.save_list(&slot(), "k", &[json("1"), nested(JSON_DEPTH_MAX)], SaveOptions::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.message().starts_with("element 1 of the list nests deeper than 99 levels"), "{error}");
-    assert_eq!(store.current_version().await.unwrap(), version);
+    assert_eq!(store.current_version(&partition()).await.unwrap(), version);
     let found = states.get_list(&slot(), "k").await.unwrap();
     assert_eq!(list_text(&found).unwrap().as_str(), format!("[1,{}]", nested(JSON_DEPTH_MAX - 1)));
     // A single value is not put into an array.

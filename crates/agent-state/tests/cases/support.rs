@@ -14,8 +14,8 @@ use treehold_core::ops::Version;
 use treehold_core::reserved::AGENT_STATE;
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
-    StoreExtensions,
+    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanEntry, ScanOptions, Store,
+    StoreCapabilities, StoreExtensions,
 };
 
 pub(crate) const KEY: &str = "agent_state";
@@ -48,6 +48,11 @@ pub(crate) async fn save(states: &StoreStates, value: &Json) -> u64 {
 
 pub(crate) async fn load(states: &StoreStates) -> Option<Json> {
     states.get(&slot(), KEY).await.unwrap().map(|found| found.value)
+}
+
+/// Returns the partition of all agent states.
+pub(crate) fn partition() -> Partition {
+    Partition::new(AGENT_STATE).unwrap()
 }
 
 /// Returns every row of agent states.
@@ -240,8 +245,8 @@ impl Store for Staged {
         if fails { Err(away().with_unknown_effect()) } else { Ok(committed) }
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

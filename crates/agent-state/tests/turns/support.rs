@@ -12,8 +12,8 @@ use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_store::{
-    Batch, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreExtensions, Watch,
+    Batch, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store,
+    StoreCapabilities, StoreExtensions, Watch,
 };
 
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
@@ -123,8 +123,8 @@ impl Store for Link {
         Ok(versions)
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -11,28 +11,35 @@
 //! | `events/{kind}/{name}` | another tree that a workspace names |
 //! | `{tenant}/{user}/threads/events` | the states of a user's threads |
 //!
-//! An event is an [append](treehold_store::BatchWrite::Append) and its key is its version. So a log is in commit order, and
-//! positions are comparable across all logs of the store. If the files of a tree are in the same store, the event is committed
+//! An event is an [append](treehold_store::BatchWrite::Append) and its key is its version. So a log is in commit order, and so are all logs
+//! of one partition. A view may have logs in several partitions, whose versions say nothing about each other: a [`FeedPosition`] has one for
+//! each, and pages merge them by the times of the commits. If the files of a tree are in the same store, the event is committed
 //! atomically with the change; for a thread's state, with the checkpoint that persists the change. For other trees (a host
 //! directory, another server, another store or partition), the event is committed after the change and before the call returns.
 //! A process that dies in between leaves a change without an event; failures short of that are counted by [`Feed::lost`].
 //! Changes that other programs make to a host directory are not recorded.
 //!
 //! Start with [`Feed`]. Writing: `announce.rs` wraps each mount, and `events.rs` is the outbox entry that it adds to changes. Reading:
-//! `view.rs` defines what a reader sees, `tail.rs` follows the feed, and `news.rs` reports it to code that keeps a copy of a tree.
+//! `view.rs` defines what a reader sees, `merge.rs` makes a page of several partitions, `tail.rs` follows the feed, and `news.rs` reports it to code that keeps a copy of a tree.
 
 mod announce;
 mod elsewhere;
 mod events;
+mod merge;
 mod news;
+mod position;
 mod tail;
 mod view;
 
 pub(crate) use announce::Announce;
 pub(crate) use elsewhere::Elsewhere;
 pub(crate) use events::{Draft, Events};
+pub use position::FeedPosition;
 pub use tail::FeedTail;
 pub use view::FeedView;
+
+use merge::{FoundPage, Order, Run, merge};
+use view::{FeedPart, FeedPlace};
 
 use futures::future::try_join_all;
 use jiff::Timestamp;
@@ -140,7 +147,7 @@ impl fmt::Display for FeedKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct FeedEvent {
-    /// The position of the event among all events of the store. It grows with each commit.
+    /// The version of the commit that added the event. It grows with each commit in the partition of the event's log.
     pub position: Version,
     /// The path that changed, as the reader sees it.
     pub path: VfsPathBuf,
@@ -170,7 +177,7 @@ pub struct FeedPage {
     /// The events.
     pub events: Vec<FeedEvent>,
     /// The end of the page, from which the next page continues.
-    pub position: Version,
+    pub position: FeedPosition,
     /// Whether there may be more events.
     pub more: bool,
 }
@@ -182,9 +189,8 @@ pub struct FeedPage {
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use treehold_agent::feed::{Feed, FeedKind};
+/// use treehold_agent::feed::{Feed, FeedKind, FeedPosition};
 /// use treehold_store::MemoryStore;
-/// use treehold_core::ops::Version;
 /// use treehold_agent::workspace::Workspace;
 /// use treehold_core::Scope;
 /// use treehold_store::Namespace;
@@ -204,7 +210,7 @@ pub struct FeedPage {
 /// let written = workspace.session(scope.clone()).await?.backend().write("/notes/a.md", "text").await?;
 ///
 /// let feed = workspace.feed().expect("changes are kept");
-/// let page = feed.after(&workspace.feed_view(&scope)?, Version::new(0), 10).await?;
+/// let page = feed.after(&workspace.feed_view(&scope)?, &FeedPosition::start(), 10).await?;
 /// assert_eq!(page.events[0].path.as_str(), "/notes/a.md");
 /// assert_eq!((page.events[0].operation, page.events[0].version), (FeedKind::Write, written.version));
 /// # Ok(())
@@ -272,88 +278,114 @@ impl Feed {
         treehold_tree::checkpoint::namespace_of(scope, "events")
     }
 
-    /// Returns the current end of the feed. Every event up to it is visible to later reads.
+    /// Returns the current end of the feed of a view. Every event up to it is visible to later reads.
     ///
-    /// Cost: one round trip.
-    pub async fn position(&self) -> Result<Version> {
-        self.store.current_version().await
+    /// Cost: one round trip for each partition of the view, all at once.
+    pub async fn position(&self, view: &FeedView) -> Result<FeedPosition> {
+        let mut position = FeedPosition::start();
+        for (part, version) in self.newest(&view.parts()).await? {
+            position.set(part.label, version);
+        }
+        Ok(position)
     }
 
-    /// Returns the events after a position, oldest first. No event can appear later within the returned page.
+    /// Reads the counter of each partition.
+    async fn newest<'p, 'v>(&self, parts: &'p [FeedPart<'v>]) -> Result<Vec<(&'p FeedPart<'v>, Version)>> {
+        try_join_all(parts.iter().map(|part| async move { Ok((part, self.store.current_version(&part.partition).await?)) })).await
+    }
+
+    /// Returns the events after a position, oldest first. No event can appear later within the returned page. Events of one partition are in
+    /// the order of their commits; those of several are merged by the times of their commits.
     ///
     /// Cost: two round trips, plus one scan for each tree of the view that is proportional to the limit.
     ///
     /// # Errors
     /// [`Corrupt`](ErrorKind::Corrupt) if an event cannot be decoded.
-    pub async fn after(&self, view: &FeedView, after: Version, limit: usize) -> Result<FeedPage> {
-        // Commits become visible in version order, so every scan from here on sees all events up to this position.
-        let until = self.position().await?;
-        Ok(self.between(view, after, until.max(after), limit, None).await?.page)
+    pub async fn after(&self, view: &FeedView, after: &FeedPosition, limit: usize) -> Result<FeedPage> {
+        self.found_after(view, after, limit).await.map(Into::into)
+    }
+
+    async fn found_after(&self, view: &FeedView, after: &FeedPosition, limit: usize) -> Result<FoundPage> {
+        let parts = view.parts();
+        // Commits of a partition become visible in version order, so every scan from here on sees all events up to its version.
+        let newest = self.newest(&parts).await?;
+        let looks = newest.into_iter().map(|(part, newest)| async move {
+            let start = after.of(part.label);
+            self.between(view, part, start, newest.max(start), limit, None).await.map(|look| Run::new(part.label, start, look))
+        });
+        Ok(merge(try_join_all(looks).await?, limit, Order::OldestFirst))
     }
 
     /// Returns the events before a position, or the latest if there is none, newest first, back to those committed at `since`. A
-    /// page may exceed `limit` to keep events of one position together, and may be shorter even if there are more events.
+    /// page may exceed `limit` to keep events of one commit together, and may be shorter even if there are more events.
     ///
-    /// Cost: like [`Feed::after`], several times if events are rare. Reads at most about 50,000 log rows, whether or not they are
-    /// visible.
+    /// Cost: like [`Feed::after`], several times if events are rare. Reads at most about 50,000 log rows of each partition, whether or not
+    /// they are visible.
     ///
     /// # Errors
     /// As [`Feed::after`].
-    pub async fn before(&self, view: &FeedView, before: Option<Version>, since: Option<Timestamp>, limit: usize) -> Result<FeedPage> {
-        let newest = self.position().await?;
-        let mut end = before.map_or(newest, |before| Version::new(before.number().saturating_sub(1)).min(newest));
-        if limit == 0 {
-            return Ok(FeedPage { events: Vec::new(), position: Version::new(end.number() + 1), more: end > Version::new(0) });
-        }
-        let mut events: Vec<FeedEvent> = Vec::new();
+    pub async fn before(&self, view: &FeedView, before: Option<&FeedPosition>, since: Option<Timestamp>, limit: usize) -> Result<FeedPage> {
+        let parts = view.parts();
+        let newest = self.newest(&parts).await?;
+        let looks = newest.into_iter().map(|(part, newest)| async move {
+            let end = Version::new(newest.number() + 1);
+            let end = before.map_or(end, |before| before.of(part.label).min(end));
+            self.back(view, part, end, since, limit).await.map(|look| Run::new(part.label, end, look))
+        });
+        Ok(merge(try_join_all(looks).await?, limit, Order::NewestFirst).into())
+    }
+
+    /// Returns the newest events of a partition before a version, newest first. The position of what it returns is where the next look
+    /// continues.
+    async fn back(&self, view: &FeedView, part: &FeedPart<'_>, before: Version, since: Option<Timestamp>, limit: usize) -> Result<Look> {
+        let mut end = Version::new(before.number().saturating_sub(1));
+        let mut events: Vec<Found> = Vec::new();
         let (mut width, mut rows) = (LOOK_BACK, 0);
         while end > Version::new(0) {
+            if events.len() >= limit {
+                break;
+            }
             let start = Version::new(end.number().saturating_sub(width));
-            let look = self.between(view, start, end, LOOK_BACK_ROWS, since).await?;
+            let look = self.between(view, part, start, end, LOOK_BACK_ROWS, since).await?;
             rows += look.rows;
-            if look.page.more && width > 1 {
+            if look.more && width > 1 {
                 // Too many for one step: the newest of them are in its later half.
                 width /= 2;
                 continue;
             }
-            for event in look.page.events.into_iter().rev() {
-                // Keep events of one position together, because the next page continues before that position.
-                if events.len() >= limit && events.last().is_some_and(|last| last.position != event.position) {
-                    break;
-                }
-                events.push(event);
-            }
-            if let Some(last) = events.last().filter(|_| events.len() >= limit) {
-                let position = last.position;
-                return Ok(FeedPage { events, position, more: position > Version::new(1) });
-            }
-            if look.is_over {
+            events.extend(look.events.into_iter().rev());
+            end = if look.is_over { Version::new(0) } else { start };
+            if rows > LOOK_BACK_ROWS_MAX {
                 break;
-            }
-            end = start;
-            if rows > LOOK_BACK_ROWS_MAX && end > Version::new(0) {
-                return Ok(FeedPage { events, position: Version::new(end.number() + 1), more: true });
             }
             width = width.saturating_mul(8);
         }
-        Ok(FeedPage { events, position: Version::new(0), more: false })
+        let position = if end > Version::new(0) { Version::new(end.number() + 1) } else { end };
+        Ok(Look { events, position, more: end > Version::new(0), rows, is_over: false })
     }
 
     /// Follows the events after a position.
     ///
     /// Cost: one watch for each tree of the view; each wake-up costs as much as [`Feed::after`].
-    pub async fn follow(self: &Arc<Self>, view: FeedView, after: Version) -> Result<FeedTail> {
+    pub async fn follow(self: &Arc<Self>, view: FeedView, after: FeedPosition) -> Result<FeedTail> {
         FeedTail::new(self.clone(), view, after).await
     }
 
-    /// Returns the events after one position and up to another, restricted to those committed at `since` or later. Everything up
-    /// to `until` must be visible already.
-    async fn between(&self, view: &FeedView, after: Version, until: Version, limit: usize, since: Option<Timestamp>) -> Result<Look> {
-        let page = |events, position: Version| FeedPage { events, position, more: position < until };
+    /// Returns the events of a partition after one version and up to another, restricted to those committed at `since` or later. Everything
+    /// up to `until` must be visible already.
+    async fn between(
+        &self,
+        view: &FeedView,
+        part: &FeedPart<'_>,
+        after: Version,
+        until: Version,
+        limit: usize,
+        since: Option<Timestamp>,
+    ) -> Result<Look> {
         if limit == 0 || after >= until {
-            return Ok(Look { page: page(Vec::new(), after), rows: 0, is_over: false });
+            return Ok(Look { events: Vec::new(), position: after, more: after < until, rows: 0, is_over: false });
         }
-        let scans = view.places.iter().map(|place| self.scan(view, place, (after, until), limit, since));
+        let scans = part.places.iter().map(|place| self.scan(view, place, (after, until), limit, since));
         let (mut reach, mut rows, mut is_over) = (until, 0, false);
         let mut found = Vec::new();
         for scanned in try_join_all(scans).await? {
@@ -363,23 +395,23 @@ impl Feed {
             is_over |= scanned.is_over;
         }
         // If two mounts lead to one tree, each event appears once for each of them.
-        found.sort_by(|a: &FeedEvent, b| (a.position, &a.path).cmp(&(b.position, &b.path)));
-        if let Some(cut) = found.get(limit).map(|event| event.position) {
+        found.sort_by(|a: &Found, b| (a.event.position, &a.event.path).cmp(&(b.event.position, &b.event.path)));
+        if let Some(cut) = found.get(limit).map(|found| found.event.position) {
             // Keep events of one position together, because the next page continues after that position.
-            let first = found.partition_point(|event| event.position < cut);
-            let whole = if first == 0 { found.partition_point(|event| event.position <= cut) } else { first };
+            let first = found.partition_point(|found| found.event.position < cut);
+            let whole = if first == 0 { found.partition_point(|found| found.event.position <= cut) } else { first };
             found.truncate(whole);
-            reach = reach.min(found.last().map_or(after, |event| event.position));
+            reach = reach.min(found.last().map_or(after, |found| found.event.position));
         }
-        found.retain(|event| event.position <= reach);
-        Ok(Look { page: page(found, reach), rows, is_over })
+        found.retain(|found| found.event.position <= reach);
+        Ok(Look { events: found, position: reach, more: reach < until, rows, is_over })
     }
 
     /// Reads the log of one tree after one position and up to another.
     async fn scan(
         &self,
         view: &FeedView,
-        place: &view::FeedPlace,
+        place: &FeedPlace,
         (after, until): (Version, Version),
         limit: usize,
         since: Option<Timestamp>,
@@ -397,17 +429,18 @@ impl Feed {
                     break;
                 }
                 let is_over = since.is_some_and(|since| item.modified_at < since);
-                rows.push((item.version, (!is_over).then(|| serde_json::from_slice::<events::Row>(&item.value))));
+                rows.push((item.version, item.modified_at, (!is_over).then(|| serde_json::from_slice::<events::Row>(&item.value))));
             }
-            let hidden = view.hidden(place, rows.iter().filter_map(|(_, row)| row.as_ref()?.as_ref().ok())).await?;
-            for (version, row) in rows {
+            let hidden = view.hidden(place, rows.iter().filter_map(|(_, _, row)| row.as_ref()?.as_ref().ok())).await?;
+            for (version, committed_at, row) in rows {
                 scanned.rows += 1;
                 match row {
                     None => scanned.is_over = true,
                     Some(row) => {
                         let row = row
                             .map_err(|error| Error::new(ErrorKind::Corrupt, "an event in the feed cannot be decoded").with_source(error))?;
-                        scanned.events.extend(view.show(place, row, version, &hidden));
+                        let events = view.show(place, row, version, &hidden).into_iter();
+                        scanned.events.extend(events.map(|event| Found { event, committed_at }));
                     }
                 }
                 if scanned.events.len() > limit || scanned.rows == ROWS_MAX {
@@ -423,9 +456,20 @@ impl Feed {
     }
 }
 
-/// The events between two positions.
+/// An event, and when it was committed.
+#[derive(Debug)]
+struct Found {
+    event: FeedEvent,
+    committed_at: Timestamp,
+}
+
+/// Some events of one partition, in order.
 struct Look {
-    page: FeedPage,
+    events: Vec<Found>,
+    /// Where the next look continues.
+    position: Version,
+    /// Whether there may be more.
+    more: bool,
     /// How many rows were read.
     rows: usize,
     /// Whether some events were committed before `since`.
@@ -434,7 +478,7 @@ struct Look {
 
 /// The events of one log.
 struct Scanned {
-    events: Vec<FeedEvent>,
+    events: Vec<Found>,
     /// The position up to which the log was read.
     reach: Version,
     rows: usize,

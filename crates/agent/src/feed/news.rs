@@ -22,7 +22,9 @@ impl Feed {
     /// # Errors
     /// Those of [`Feed::follow`].
     pub async fn news(self: &Arc<Self>, view: FeedView, base: &VfsPath) -> Result<BoxStream<'static, TreeNews>> {
-        let tail = self.follow(view.with_prefix(base), self.position().await?).await?;
+        let view = view.with_prefix(base);
+        let now = self.position(&view).await?;
+        let tail = self.follow(view, now).await?;
         let start = News { tail, base: base.to_owned(), ready: VecDeque::from([TreeNews::Live]), failures: 0 };
         Ok(stream::unfold(start, |mut news| async move {
             let next = news.next().await;

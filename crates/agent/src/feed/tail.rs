@@ -1,11 +1,11 @@
 //! Follows the feed: first past events, then new ones, each once and in order.
 
-use super::{Feed, FeedEvent, FeedView, ROWS};
+use super::position::Label;
+use super::{Feed, FeedEvent, FeedPosition, FeedView, ROWS};
 use futures::future::select_all;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use treehold_core::error::Result;
-use treehold_core::ops::Version;
 use treehold_store::Watch;
 
 /// The events after a position, as they arrive.
@@ -14,30 +14,44 @@ pub struct FeedTail {
     feed: Arc<Feed>,
     view: FeedView,
     watches: Vec<Watch>,
-    found: VecDeque<FeedEvent>,
+    found: VecDeque<(Label, FeedEvent)>,
     /// The position up to which everything was read.
-    position: Version,
+    read: FeedPosition,
+    /// The position up to which everything was returned.
+    returned: FeedPosition,
+    is_within_commit: bool,
     /// Whether there may be something to read.
     is_behind: bool,
 }
 
 impl FeedTail {
-    pub(super) async fn new(feed: Arc<Feed>, view: FeedView, after: Version) -> Result<Self> {
+    pub(super) async fn new(feed: Arc<Feed>, view: FeedView, after: FeedPosition) -> Result<Self> {
         let mut watches = Vec::with_capacity(view.places.len());
         for place in &view.places {
             watches.push(feed.store.watch(&place.log).await?);
         }
-        Ok(Self { feed, view, watches, found: VecDeque::new(), position: after, is_behind: true })
+        Ok(Self {
+            feed,
+            view,
+            watches,
+            found: VecDeque::new(),
+            read: after.clone(),
+            returned: after,
+            is_within_commit: false,
+            is_behind: true,
+        })
     }
 
     /// Returns the position from which another tail continues with the first event that this one has not returned.
     ///
-    /// While several events of one position are being returned, it is the position before them.
-    pub fn position(&self) -> Version {
-        match self.found.front() {
-            Some(next) => Version::new(next.position.number().saturating_sub(1)),
-            None => self.position,
-        }
+    /// While several events of one commit are being returned, it is the position before them.
+    pub fn position(&self) -> &FeedPosition {
+        &self.returned
+    }
+
+    /// Returns whether more events of the commit of the last event are still to be returned.
+    pub fn is_within_commit(&self) -> bool {
+        self.is_within_commit
     }
 
     /// Returns whether all events so far have been returned.
@@ -52,17 +66,27 @@ impl FeedTail {
     /// call tries again.
     pub async fn next(&mut self) -> Result<FeedEvent> {
         loop {
-            if let Some(event) = self.found.pop_front() {
+            if let Some((label, event)) = self.found.pop_front() {
+                let next = self.found.front();
+                self.is_within_commit = next.is_some_and(|(next, of)| *next == label && of.position == event.position);
+                match next {
+                    None => self.returned.clone_from(&self.read),
+                    Some(_) if self.is_within_commit => {}
+                    Some(_) => self.returned.set(label, event.position),
+                }
                 return Ok(event);
             }
             if !self.is_behind {
                 self.changed().await?;
                 self.is_behind = true;
             }
-            let page = self.feed.after(&self.view, self.position, ROWS).await?;
-            self.found.extend(page.events);
-            self.position = page.position;
+            let page = self.feed.found_after(&self.view, &self.read, ROWS).await?;
+            self.found.extend(page.events.into_iter().map(|(label, found)| (label, found.event)));
+            self.read = page.position;
             self.is_behind = page.more;
+            if self.found.is_empty() {
+                self.returned.clone_from(&self.read);
+            }
         }
     }
 

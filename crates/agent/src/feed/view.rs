@@ -1,6 +1,7 @@
 //! What a reader sees of the feed: which trees, at which paths, and what is filtered out.
 
 use super::events::Row;
+use super::position::Label;
 use super::{FeedEvent, FeedKind};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -9,7 +10,7 @@ use treehold_core::error::Result;
 use treehold_core::ops::{Difference, Review, ReviewPurpose, Sight, Standing, Version};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
-use treehold_store::Namespace;
+use treehold_store::{Namespace, Partition};
 use treehold_tree::backend::Backend;
 
 /// Returns whether a path is shown.
@@ -35,6 +36,13 @@ pub struct FeedView {
     shows: Vec<Shows>,
     /// The layers of the tree, which report what they hide.
     layers: Option<Arc<dyn Backend>>,
+}
+
+/// The trees of a view whose logs lie in one partition.
+pub(super) struct FeedPart<'v> {
+    pub(super) partition: Partition,
+    pub(super) label: Label,
+    pub(super) places: Vec<&'v FeedPlace>,
 }
 
 /// A tree, and its mount point.
@@ -116,6 +124,21 @@ impl FeedView {
     pub(crate) fn with_layers(mut self, layers: Arc<dyn Backend>) -> Self {
         self.layers = Some(layers);
         self
+    }
+
+    /// Groups the trees by the partitions of their logs.
+    pub(super) fn parts(&self) -> Vec<FeedPart<'_>> {
+        let mut parts: Vec<FeedPart<'_>> = Vec::new();
+        for place in &self.places {
+            match parts.iter_mut().find(|part| part.partition.contains(&place.log)) {
+                Some(part) => part.places.push(place),
+                None => {
+                    let partition = place.log.partition();
+                    parts.push(FeedPart { label: Label::of(&partition), partition, places: vec![place] });
+                }
+            }
+        }
+        parts
     }
 
     /// Asks the layers which paths of these rows they hide.

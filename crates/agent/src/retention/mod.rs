@@ -150,7 +150,7 @@ impl Retention {
     /// Logs and counts the failure of a user or a thread, and returns it if the store cannot be used at all.
     async fn settle(&self, done: Result<()>, scope: &Scope, report: &mut RetentionReport) -> Result<()> {
         let Err(error) = done else { return Ok(()) };
-        if error.kind() == ErrorKind::Unavailable && self.store.current_version().await.is_err() {
+        if error.kind() == ErrorKind::Unavailable && self.store.ping().await.is_err() {
             return Err(error);
         }
         report.fail(fault(scope, &error));
@@ -245,7 +245,7 @@ impl UserRound<'_> {
             }
             Ok(None) => Ok(()),
             // Checkpoints kept being removed meanwhile; what is left is swept in the next round.
-            Err(error) if error.kind() == ErrorKind::Unavailable && self.retention.store.current_version().await.is_ok() => {
+            Err(error) if error.kind() == ErrorKind::Unavailable && self.retention.store.ping().await.is_ok() => {
                 tracing::debug!(%error, "contents are swept in the next round");
                 Ok(())
             }

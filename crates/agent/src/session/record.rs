@@ -60,10 +60,11 @@ mod tests {
     use crate::workspace::{Workspace, WorkspaceBuilder};
     use async_trait::async_trait;
     use serde_json::json;
+    use std::collections::BTreeMap;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
     use treehold_core::error::{Error, ErrorKind};
-    use treehold_core::ops::Op;
+    use treehold_core::ops::{Op, Version};
     use treehold_core::scope::Scope;
     use treehold_store::{MemoryStore, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
     use treehold_tree::backend::{Backend, StoreBackend};
@@ -200,10 +201,16 @@ mod tests {
 
     /// Returns the keys that each commit of a call put: versions are consecutive within a commit, one for each put.
     async fn commits(store: &MemoryStore, call: impl Future<Output = ()>) -> Vec<Vec<String>> {
-        let before = store.current_version().await.expect("read");
+        let mut before = BTreeMap::new();
+        for namespace in store.namespaces(NamespacesOptions::new()).await.expect("listed").namespaces {
+            let partition = namespace.partition();
+            let version = store.current_version(&partition).await.expect("read");
+            before.insert(partition, version);
+        }
         call.await;
         let mut rows = Vec::new();
         for namespace in store.namespaces(NamespacesOptions::new()).await.expect("listed").namespaces {
+            let before = before.get(&namespace.partition()).copied().unwrap_or(Version::new(0));
             let page = store.scan(&namespace, ScanOptions::new()).await.expect("scanned");
             for entry in page.entries {
                 if let ScanEntry::Item(item) = entry

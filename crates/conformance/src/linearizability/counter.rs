@@ -1,12 +1,13 @@
-//! The version counter: no version is given twice, and each is newer than all that were known before.
+//! The version counter of a partition: no version is given twice, and each is newer than all that were known before.
 
 use super::{Action, Operation, Outcome, Violation, Write};
 use std::collections::HashMap;
 
-/// Checks the versions of a history without a search: each answer on its own, and against those given before the call began.
-pub(super) fn check(history: &[Operation]) -> Result<(), Violation> {
+/// Checks the versions in the calls of a partition without a search: each answer on its own, and against those given before the call began.
+pub(super) fn check(history: &[Operation], operations: &[usize]) -> Result<(), Violation> {
     let mut given: HashMap<u64, usize> = HashMap::new();
-    for (at, operation) in history.iter().enumerate() {
+    for at in operations.iter().copied() {
+        let operation = &history[at];
         if operation.end.is_some_and(|end| end < operation.start) {
             return Err(Violation::new("a call ended before it started", vec![at]));
         }
@@ -24,14 +25,14 @@ pub(super) fn check(history: &[Operation]) -> Result<(), Violation> {
             }
         }
     }
-    in_real_time(history)
+    in_real_time(history, operations)
 }
 
 /// Checks that calls that started after a version was known got a newer one.
-fn in_real_time(history: &[Operation]) -> Result<(), Violation> {
-    let mut starts: Vec<usize> = (0..history.len()).collect();
+fn in_real_time(history: &[Operation], operations: &[usize]) -> Result<(), Violation> {
+    let mut starts = operations.to_vec();
     starts.sort_by_key(|at| history[*at].start);
-    let mut ends: Vec<(u64, usize)> = history.iter().enumerate().filter_map(|(at, operation)| Some((operation.end?, at))).collect();
+    let mut ends: Vec<(u64, usize)> = operations.iter().filter_map(|at| Some((history[*at].end?, *at))).collect();
     ends.sort_unstable();
     let mut ended = ends.into_iter().peekable();
     // The newest version reported so far, and the call that reported it.
@@ -43,7 +44,7 @@ fn in_real_time(history: &[Operation]) -> Result<(), Violation> {
         }
         let (version, is_put) = match &operation.action {
             Action::Commit { outcome: Outcome::Done(versions), .. } if !versions.is_empty() => (versions[0], true),
-            Action::CurrentVersion(version) => (*version, false),
+            Action::CurrentVersion { version, .. } => (*version, false),
             Action::Commit { .. } | Action::Read(_) => continue,
         };
         if version < newest.0 || (is_put && version == newest.0) {
@@ -58,7 +59,7 @@ fn in_real_time(history: &[Operation]) -> Result<(), Violation> {
 fn told(action: &Action) -> u64 {
     match action {
         Action::Read(rows) => rows.iter().filter_map(|sight| Some(sight.row.as_ref()?.version)).max().unwrap_or(0),
-        Action::CurrentVersion(version) => *version,
+        Action::CurrentVersion { version, .. } => *version,
         Action::Commit { outcome: Outcome::Done(versions), .. } => versions.last().copied().unwrap_or(0),
         Action::Commit { outcome: Outcome::Refused { met, .. }, .. } => met.unwrap_or(0),
         Action::Commit { outcome: Outcome::Failed | Outcome::Unknown, .. } => 0,

@@ -38,6 +38,10 @@ fn read(start: u64, end: u64, rows: &[(&str, Option<(u64, &str)>)]) -> Operation
     operation(start, end, Action::Read(rows.iter().map(sight).collect()))
 }
 
+fn current(start: u64, end: u64, partition: &str, version: u64) -> Operation {
+    operation(start, end, Action::CurrentVersion { partition: partition.to_owned(), version })
+}
+
 fn done(version: u64) -> Outcome {
     Outcome::Done(vec![version])
 }
@@ -112,15 +116,61 @@ fn refusal_without_reason_is_a_violation() {
 fn versions_out_of_order_are_a_violation() {
     assert_violated(&[put(0, 9, "a", "1", 1), put(0, 9, "b", "2", 1)], "version 1 was given twice");
     assert_violated(&[put(0, 1, "a", "1", 5), put(2, 3, "b", "2", 4)], "version 4 was given when 5 was known already");
-    let current = |start, end, version| operation(start, end, Action::CurrentVersion(version));
-    assert_violated(&[put(0, 1, "a", "1", 5), current(2, 3, 4)], "known already");
-    assert_violated(&[current(0, 1, 5), put(2, 3, "a", "1", 5)], "known already");
-    assert_legal(&[put(0, 1, "a", "1", 5), delete(2, 3, "a"), current(4, 5, 6), put(6, 7, "a", "2", 7)]);
+    assert_violated(&[put(0, 1, "a", "1", 5), current(2, 3, "", 4)], "known already");
+    assert_violated(&[current(0, 1, "", 5), put(2, 3, "a", "1", 5)], "known already");
+    assert_legal(&[put(0, 1, "a", "1", 5), delete(2, 3, "a"), current(4, 5, "", 6), put(6, 7, "a", "2", 7)]);
     let two = commit(0, 1, &[], vec![put_of("a", "1"), put_of("b", "2")], Outcome::Done(vec![2, 1]));
     assert_violated(&[two], "do not grow");
 }
 
-/// Each row on its own is in order, but the version counter of the store is not.
+#[test]
+fn versions_are_compared_within_a_partition() {
+    // Each partition counts from 1.
+    assert_legal(&[
+        put(0, 1, "p\0a", "1", 1),
+        put(2, 3, "q\0a", "1", 1),
+        put(4, 5, "p\0a", "2", 2),
+        current(6, 7, "q", 1),
+        current(8, 9, "p", 2),
+        read(10, 11, &[("q\0a", Some((1, "1")))]),
+        current(12, 13, "none", 0),
+    ]);
+    // One counter for all of them, which grows with changes elsewhere.
+    assert_legal(&[
+        put(0, 1, "p\0a", "1", 1),
+        put(2, 3, "q\0a", "1", 2),
+        put(4, 5, "p\0a", "2", 3),
+        current(6, 7, "q", 3),
+        put(8, 9, "q\0a", "2", 4),
+        current(10, 11, "p", 4),
+        current(12, 13, "none", 4),
+    ]);
+    // A change of another partition explains nothing.
+    let beside = || put(2, 3, "q\0a", "1", 1);
+    assert_violated(&[current(0, 1, "p", 3), beside(), current(4, 5, "p", 2)], "version 2 was given when 3 was known already");
+    assert_violated(&[put(0, 1, "p\0a", "1", 3), beside(), current(4, 5, "p", 2)], "version 2 was given when 3 was known already");
+    assert_violated(&[put(0, 1, "p\0a", "1", 3), beside(), put(4, 5, "p\0b", "1", 2)], "version 2 was given when 3 was known already");
+    assert_violated(&[current(0, 1, "p", 3), beside(), put(4, 5, "p\0a", "1", 3)], "version 3 was given when 3 was known already");
+    assert_violated(&[put(0, 9, "p\0a", "1", 1), beside(), put(0, 9, "p\0b", "1", 1)], "version 1 was given twice");
+    assert_violated(&[put(0, 1, "p\0a", "1", 1), beside(), read(4, 5, &[("p\0a", None)])], "`p a` has version 1");
+    // The open commit had an effect that the version read after it does not show.
+    let open = commit(0, NEVER, &[], vec![put_of("p\0a", "1")], Outcome::Unknown);
+    let seen = read(4, 5, &[("p\0a", Some((2, "1")))]);
+    assert_violated(&[open.clone(), beside(), seen.clone(), current(6, 7, "p", 1)], "known already");
+    assert_legal(&[open, beside(), seen, current(6, 7, "q", 1)]);
+}
+
+#[test]
+fn answered_batch_over_two_partitions_is_a_violation() {
+    let both = |outcome| commit(0, 1, &[], vec![put_of("p\0a", "1"), put_of("q\0a", "1")], outcome);
+    let Verdict::Violated(violation) = check(&[both(Outcome::Done(vec![1, 2]))]) else { panic!("it is accepted") };
+    assert!(violation.to_string().contains("over two partitions"), "{violation}");
+    assert_eq!(check(&[both(Outcome::Failed), read(2, 3, &[("p\0a", None)])]), Verdict::Linearizable);
+    let unknown = Operation { end: None, ..both(Outcome::Unknown) };
+    assert!(matches!(check(&[unknown, read(2, 3, &[("p\0a", Some((1, "1")))])]), Verdict::Violated(_)));
+}
+
+/// Each row on its own is in order, but the version counter of their partition is not.
 #[test]
 fn version_that_becomes_visible_after_newer_one_is_a_violation() {
     let history =
@@ -228,7 +278,7 @@ fn every_order(history: &[Operation]) -> bool {
     let told = history.iter().flat_map(|operation| -> Vec<u64> {
         match &operation.action {
             Action::Read(rows) => rows.iter().filter_map(|sight| Some(sight.row.as_ref()?.version)).collect(),
-            Action::CurrentVersion(version) => vec![*version],
+            Action::CurrentVersion { version, .. } => vec![*version],
             Action::Commit { outcome, conditions, .. } => {
                 let named = conditions.iter().filter_map(|of| match of.condition {
                     Condition::NoneBeneathSince(version) | Condition::Version(version) => Some(version),
@@ -254,7 +304,19 @@ fn every_order(history: &[Operation]) -> bool {
 #[derive(Clone, Default)]
 struct World {
     rows: BTreeMap<String, (u64, String)>,
-    counter: u64,
+    /// The counter of each partition.
+    counters: BTreeMap<String, u64>,
+}
+
+impl World {
+    fn counter(&self, partition: &str) -> u64 {
+        self.counters.get(partition).copied().unwrap_or_default()
+    }
+
+    fn counted(mut self, partition: &str, counter: u64) -> Self {
+        self.counters.insert(partition.to_owned(), counter);
+        self
+    }
 }
 
 fn without<T: Clone>(all: &[T], at: usize) -> Vec<T> {
@@ -297,9 +359,9 @@ fn worlds(world: &World, operation: &Operation, versions: &[u64]) -> Vec<World> 
             });
             if fits { vec![world.clone()] } else { Vec::new() }
         }
-        Action::CurrentVersion(version) => {
-            let is_possible = version * 2 >= world.counter;
-            if is_possible { vec![World { counter: version * 2, ..world.clone() }] } else { Vec::new() }
+        Action::CurrentVersion { partition, version } => {
+            let is_possible = version * 2 >= world.counter(partition);
+            if is_possible { vec![world.clone().counted(partition, version * 2)] } else { Vec::new() }
         }
         Action::Commit { conditions, writes, outcome } => {
             // The versions that may be reported for a violated condition; `None` in the list stands for an absent row.
@@ -349,12 +411,12 @@ fn written(world: World, writes: &[Write], given: &mut dyn Iterator<Item = &[u64
                 let Some(given) = given.next() else { return Vec::new() };
                 let mut next = Vec::new();
                 for world in &worlds {
+                    let counter = world.counter(partition_of(key));
                     // Between two even numbers there is room for any number of odd ones.
-                    let is_newer = |version: u64| version > world.counter || (version == world.counter && version % 2 == 1);
+                    let is_newer = |version: u64| version > counter || (version == counter && version % 2 == 1);
                     for version in given.iter().copied().filter(|version| is_newer(*version)) {
-                        let mut world = world.clone();
+                        let mut world = world.clone().counted(partition_of(key), version);
                         world.rows.insert(key.clone(), (version, value.clone()));
-                        world.counter = version;
                         next.push(world);
                     }
                 }
@@ -416,13 +478,15 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Runs calls one after another but lets their intervals overlap. Each takes effect within its interval.
+/// Runs calls one after another, in the partition without a name, but lets their intervals overlap. Each takes effect within its
+/// interval.
 fn history(calls: &[(Call, u64, u64)]) -> Vec<Operation> {
     let mut world = World::default();
     let mut history = Vec::new();
     for (at, (call, before, behind)) in calls.iter().enumerate() {
         let moment = 100 + 10 * at as u64;
         let (start, mut end) = (moment - before, Some(moment + behind));
+        let newest = world.counter("") / 2;
         let version_at = |key: &str| world.rows.get(key).map(|(version, _)| version / 2);
         let action = match call {
             Call::Read(keys) => {
@@ -430,7 +494,7 @@ fn history(calls: &[(Call, u64, u64)]) -> Vec<Operation> {
                     |key: &&str| world.rows.get(*key).map(|(version, value)| Seen { version: version / 2, value: Some(value.clone()) });
                 Action::Read(keys.iter().map(|key| Sight { key: (*key).to_owned(), row: row(key) }).collect())
             }
-            Call::CurrentVersion => Action::CurrentVersion(world.counter / 2),
+            Call::CurrentVersion => Action::CurrentVersion { partition: String::new(), version: newest },
             Call::Commit(conditions, writes, fate) => {
                 let condition = |(key, kind): &(&str, Kind)| {
                     let condition = match kind {
@@ -445,12 +509,12 @@ fn history(calls: &[(Call, u64, u64)]) -> Vec<Operation> {
                 };
                 let conditions: Vec<Requirement> = conditions.iter().map(condition).collect();
                 let puts = writes.iter().filter(|write| matches!(write, Write::Put { .. })).count() as u64;
-                let given: Vec<u64> = (1..=puts).map(|number| world.counter / 2 + number).collect();
+                let given: Vec<u64> = (1..=puts).map(|number| newest + number).collect();
                 let of = |outcome| Action::Commit { conditions: conditions.clone(), writes: writes.clone(), outcome };
                 let as_done = operation(0, 1, of(Outcome::Done(given.clone())));
                 // Ask the oracle for the answer, one outcome after another.
                 let refusals = (0..conditions.len())
-                    .flat_map(|index| (0..=world.counter / 2).map(Some).chain([None]).map(move |met| Outcome::Refused { index, met }));
+                    .flat_map(|index| (0..=newest).map(Some).chain([None]).map(move |met| Outcome::Refused { index, met }));
                 let outcome = match worlds(&world, &as_done, &[]).pop() {
                     Some(next) => {
                         if *fate != Fate::OpenNever {
@@ -492,7 +556,7 @@ fn mutate(history: &mut [Operation], at: usize, how: u64) {
                 row.version = (row.version + how % 3).saturating_sub(1);
             }
         }
-        (0..=3, Action::CurrentVersion(version)) => *version = (*version + how % 3).saturating_sub(1),
+        (0..=3, Action::CurrentVersion { version, .. }) => *version = (*version + how % 3).saturating_sub(1),
         (0, Action::Commit { outcome: Outcome::Done(versions), .. }) => versions.iter_mut().for_each(|version| *version += how % 4),
         (1, Action::Commit { outcome, writes, .. }) => {
             let puts = writes.iter().filter(|write| matches!(write, Write::Put { .. })).count() as u64;
@@ -505,6 +569,26 @@ fn mutate(history: &mut [Operation], at: usize, how: u64) {
             operation.end = operation.end.map(|end| end.saturating_sub(how % 50).max(operation.start));
         }
     }
+}
+
+/// Moves a history to another partition.
+fn moved(mut history: Vec<Operation>, partition: &str) -> Vec<Operation> {
+    let place = |key: &mut String| *key = format!("{partition}\0{key}");
+    for operation in &mut history {
+        match &mut operation.action {
+            Action::Read(rows) => rows.iter_mut().for_each(|sight| place(&mut sight.key)),
+            Action::CurrentVersion { partition: of, .. } => partition.clone_into(of),
+            Action::Commit { conditions, writes, .. } => {
+                conditions.iter_mut().for_each(|of| place(&mut of.key));
+                for write in writes {
+                    match write {
+                        Write::Put { key, .. } | Write::Delete { key } | Write::DeletePrefix { prefix: key } => place(key),
+                    }
+                }
+            }
+        }
+    }
+    history
 }
 
 proptest! {
@@ -520,5 +604,18 @@ proptest! {
         let mut history = history(&calls);
         changes.iter().for_each(|(at, how)| mutate(&mut history, *at, *how));
         prop_assert_eq!(check(&history) == Verdict::Linearizable, every_order(&history), "{:?} {:?}", check(&history), history);
+    }
+
+    #[test]
+    fn history_of_two_partitions_is_that_of_each(
+        one in calls(12),
+        other in calls(12),
+        changes in vec((any::<usize>(), 0..10_000_u64), 0..4),
+    ) {
+        let (mut one, other) = (history(&one), history(&other));
+        changes.iter().for_each(|(at, how)| mutate(&mut one, *at, *how));
+        let alone = check(&one) == Verdict::Linearizable;
+        let both = [moved(one, "p"), moved(other, "q")].concat();
+        prop_assert_eq!(check(&both) == Verdict::Linearizable, alone, "{:?} {:?}", check(&both), both);
     }
 }

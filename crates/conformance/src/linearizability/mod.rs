@@ -7,13 +7,14 @@
 //! a stale read, a lost update, or a condition that was checked against an old version leaves no such order. A call without an
 //! answer, because its caller was killed or the answer was lost, may take effect at any time after its start, or never.
 //!
-//! Rows that no batch touches together are checked separately first, since a history is linearizable if that of each object is; a
-//! violation found this way is small and easy to read. But one counter gives the versions of all rows, so the whole history is
-//! then checked again: nothing may become visible with a version older than one known before. The search is that of Wing and Gong
-//! with the state cache that [Lowe](https://doi.org/10.1002/cpe.3928) added, as in
-//! [Porcupine](https://github.com/anishathalye/porcupine). Three shortcuts follow from the contract of stores and exclude no
-//! relevant order: answered puts are taken in version order, reads are taken as soon as their answer fits, and open calls are
-//! tried last. The search is bounded, and reports when it gives up.
+//! Each partition of a store is an object of its own, since a history is linearizable if that of each object is: versions are
+//! compared within a partition only, so a store may have one counter for each partition or one for all. Rows of a partition that
+//! no batch touches together are checked separately first; a violation found this way is small and easy to read. But one counter
+//! gives the versions of all rows of a partition, so everything in it is then checked again: nothing may become visible with a
+//! version older than one known before. The search is that of Wing and Gong with the state cache that
+//! [Lowe](https://doi.org/10.1002/cpe.3928) added, as in [Porcupine](https://github.com/anishathalye/porcupine). Three shortcuts
+//! follow from the contract of stores and exclude no relevant order: answered puts are taken in version order, reads are taken as
+//! soon as their answer fits, and open calls are tried last. The search is bounded, and reports when it gives up.
 //!
 //! [`RecordedStore`] wraps any store and records the calls that pass through it:
 //!
@@ -36,7 +37,7 @@
 //! ```
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -78,8 +79,13 @@ pub struct Operation {
 pub enum Action {
     /// Read several keys atomically.
     Read(Vec<Sight>),
-    /// Read the version of the latest commit.
-    CurrentVersion(u64),
+    /// Read the version of the latest commit of a partition.
+    CurrentVersion {
+        /// The partition.
+        partition: String,
+        /// The version.
+        version: u64,
+    },
     /// Commit a batch.
     Commit {
         /// The conditions.
@@ -95,7 +101,8 @@ pub enum Action {
 /// The result of a read for one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
-    /// The key, with everything that distinguishes it from others in the same store.
+    /// The key, with everything that distinguishes it from others in the same store. The text before its first NUL is its partition; all
+    /// keys without one are in one partition, which has no name.
     pub key: String,
     /// The row, or `None` if it was absent.
     pub row: Option<Seen>,
@@ -224,19 +231,27 @@ pub fn check(history: &[Operation]) -> Verdict {
 
 /// Like [`check`], with another limit on the number of steps.
 pub fn check_with(history: &[Operation], steps_max: u64) -> Verdict {
-    if let Err(violation) = counter::check(history) {
-        return Verdict::Violated(violation);
+    let partitions = match partitions(history) {
+        Ok(partitions) => partitions,
+        Err(violation) => return Verdict::Violated(violation),
+    };
+    for operations in &partitions {
+        if let Err(violation) = counter::check(history, operations) {
+            return Verdict::Violated(violation);
+        }
     }
-    let mut parts = parts(history);
-    let mut keys: Vec<&str> = parts.iter().flat_map(|part| part.keys.iter().copied()).collect();
-    keys.sort_unstable();
-    parts.push(Part { keys, operations: (0..history.len()).collect() });
     let mut verdict = Verdict::Linearizable;
-    for part in parts {
-        match search::search(history, &part, steps_max) {
-            Verdict::Linearizable => {}
-            Verdict::Violated(violation) => return Verdict::Violated(violation),
-            undecided @ Verdict::Undecided { .. } => verdict = undecided,
+    for operations in partitions {
+        let mut parts = parts(history, &operations);
+        let mut keys: Vec<&str> = parts.iter().flat_map(|part| part.keys.iter().copied()).collect();
+        keys.sort_unstable();
+        parts.push(Part { keys, operations });
+        for part in parts {
+            match search::search(history, &part, steps_max) {
+                Verdict::Linearizable => {}
+                Verdict::Violated(violation) => return Verdict::Violated(violation),
+                undecided @ Verdict::Undecided { .. } => verdict = undecided,
+            }
         }
     }
     verdict
@@ -275,7 +290,7 @@ impl Operation {
         let (mut keys, mut prefixes) = (Vec::new(), Vec::new());
         match &self.action {
             Action::Read(rows) => keys.extend(rows.iter().map(|sight| sight.key.as_str())),
-            Action::CurrentVersion(_) => {}
+            Action::CurrentVersion { .. } => {}
             Action::Commit { conditions, writes, .. } => {
                 for requirement in conditions {
                     match requirement.condition {
@@ -293,11 +308,43 @@ impl Operation {
         }
         (keys, prefixes)
     }
+
+    /// Returns the partitions that the call refers to.
+    fn partitions(&self) -> BTreeSet<&str> {
+        if let Action::CurrentVersion { partition, .. } = &self.action {
+            return BTreeSet::from([partition.as_str()]);
+        }
+        let (keys, prefixes) = self.places();
+        keys.into_iter().chain(prefixes).map(partition_of).collect()
+    }
 }
 
-/// Divides a history into parts without common rows. A call that touches no row is in none of them.
-fn parts(history: &[Operation]) -> Vec<Part<'_>> {
-    let places: Vec<(Vec<&str>, Vec<&str>)> = history.iter().map(Operation::places).collect();
+/// Returns the partition of a key or prefix.
+fn partition_of(key: &str) -> &str {
+    key.split_once('\0').map_or("", |(partition, _)| partition)
+}
+
+/// Returns the positions of the calls of each partition. Calls that refer to none are together with those of the partition without a name.
+///
+/// No store takes a batch over two partitions, so one that failed or has no answer has no effect and is left out.
+fn partitions(history: &[Operation]) -> Result<Vec<Vec<usize>>, Violation> {
+    let mut partitions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, operation) in history.iter().enumerate() {
+        let named = operation.partitions();
+        if named.len() > 1 {
+            if matches!(operation.action, Action::Commit { outcome: Outcome::Failed | Outcome::Unknown, .. }) {
+                continue;
+            }
+            return Err(Violation::new("a call over two partitions was answered", vec![at]));
+        }
+        partitions.entry(named.first().copied().unwrap_or_default()).or_default().push(at);
+    }
+    Ok(partitions.into_values().collect())
+}
+
+/// Divides the calls of a partition into parts without common rows. A call that touches no row is in none of them.
+fn parts<'h>(history: &'h [Operation], operations: &[usize]) -> Vec<Part<'h>> {
+    let places: Vec<(Vec<&str>, Vec<&str>)> = operations.iter().map(|at| history[*at].places()).collect();
     let mut keys: Vec<&str> = places.iter().flat_map(|(keys, _)| keys.iter().copied()).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -321,9 +368,9 @@ fn parts(history: &[Operation]) -> Vec<Part<'_>> {
         let part = parts.entry(root(&mut first, at)).or_insert_with(|| Part { keys: Vec::new(), operations: Vec::new() });
         part.keys.push(key);
     }
-    for (operation, key) in touched.into_iter().enumerate() {
+    for (operation, key) in operations.iter().zip(touched) {
         let Some(key) = key else { continue };
-        parts.get_mut(&root(&mut first, key)).expect("each key has a part").operations.push(operation);
+        parts.get_mut(&root(&mut first, key)).expect("each key has a part").operations.push(*operation);
     }
     parts.into_values().collect()
 }

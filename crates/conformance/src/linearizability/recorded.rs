@@ -9,11 +9,11 @@ use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_store::{
-    self as store, Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store,
+    self as store, Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store,
     StoreCapabilities, StoreExtensions, Watch,
 };
 
-/// A store that records reads by key, commits and reads of the version counter in a [`Journal`]. Scans are not recorded.
+/// A store that records reads by key, commits and reads of version counters in a [`Journal`]. Scans are not recorded.
 ///
 /// A commit whose future is dropped, or whose error does not rule out an effect, stays open in the journal.
 #[derive(Debug)]
@@ -93,10 +93,10 @@ impl Store for RecordedStore {
         answer
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
         let start = self.journal.start();
-        let version = self.inner.current_version().await?;
-        self.journal.answered(start, Action::CurrentVersion(version.number()));
+        let version = self.inner.current_version(partition).await?;
+        self.journal.answered(start, Action::CurrentVersion { partition: partition.to_string(), version: version.number() });
         Ok(version)
     }
 
@@ -105,9 +105,9 @@ impl Store for RecordedStore {
     }
 }
 
-/// Joins a namespace and a key with a separator that neither contains.
+/// Joins the partition, the namespace and the key with a separator that none of them contains.
 fn place(namespace: &Namespace, key: &str) -> String {
-    format!("{namespace}\0{key}")
+    format!("{}\0{namespace}\0{key}", namespace.partition())
 }
 
 fn sight(namespace: &Namespace, key: &str, item: Option<&Item>, with_value: bool) -> Sight {

@@ -46,7 +46,7 @@ impl Step {
                 };
                 Self::Read(rows.iter().map(seen).collect())
             }
-            Action::CurrentVersion(version) => Self::CurrentVersion(*version),
+            Action::CurrentVersion { version, .. } => Self::CurrentVersion(*version),
             Action::Commit { conditions, writes, outcome } => {
                 let places = |requirement: &super::Requirement| match requirement.condition {
                     Condition::Absent | Condition::Exists | Condition::Version(_) => {
@@ -240,7 +240,7 @@ impl Rows {
         }
     }
 
-    /// Requires that the version counter has reached a version. Deletes may have advanced it.
+    /// Requires that the version counter has reached a version. Deletes may have advanced it, and commits in other partitions.
     fn counts(&mut self, version: u64) -> bool {
         let is_possible = self.newest <= version && self.rows.iter().flatten().all(|row| row.mark.least() <= version);
         self.newest = version;

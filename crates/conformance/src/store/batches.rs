@@ -5,7 +5,7 @@ use super::*;
 pub(super) async fn commit_is_all_or_nothing(store: Subject) {
     let (a, b) = (namespace("a"), namespace("b"));
     put_all(&store, &a, &["kept"]).await;
-    let before = store.current_version().await.expect("a version");
+    let before = store.current_version(&a.partition()).await.expect("a version");
     let batch = Batch::new()
         .expect(&a, "kept", Condition::Exists)
         .expect(&a, "missing", Condition::Exists)
@@ -16,7 +16,7 @@ pub(super) async fn commit_is_all_or_nothing(store: Subject) {
     refused(&store, batch, ErrorKind::Conflict).await;
     assert_eq!(keys(&scan_all(&store, &a, ScanOptions::new()).await), ["kept"]);
     assert!(scan_all(&store, &b, ScanOptions::new()).await.is_empty());
-    assert_eq!(store.current_version().await.expect("a version"), before);
+    assert_eq!(store.current_version(&a.partition()).await.expect("a version"), before);
 }
 
 pub(super) async fn batch_may_span_namespaces(store: Subject) {
@@ -131,7 +131,7 @@ pub(super) async fn none_beneath_ignores_key_itself(store: Subject) {
 pub(super) async fn none_beneath_since_ignores_older_items(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["d/x", "d/y"]).await;
-    let since = store.current_version().await.expect("a version");
+    let since = store.current_version(&a.partition()).await.expect("a version");
     let condition = Condition::NoneBeneathSince(since);
     put_all(&store, &a, &["d/", "e"]).await;
     commit(&store, Batch::new().delete(&a, "d/x").expect(&a, "d/", condition.clone())).await;
@@ -162,11 +162,11 @@ pub(super) async fn conflict_names_failed_condition_and_current_version(store: S
 pub(super) async fn batch_without_writes_only_checks_conditions(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["k"]).await;
-    let before = store.current_version().await.expect("a version");
+    let before = store.current_version(&a.partition()).await.expect("a version");
     assert_eq!(commit(&store, Batch::new().expect(&a, "k", Condition::Exists)).await, []);
     assert_eq!(commit(&store, Batch::new()).await, []);
     refused(&store, Batch::new().expect(&a, "k", Condition::Absent), ErrorKind::Conflict).await;
-    assert_eq!(store.current_version().await.expect("a version"), before);
+    assert_eq!(store.current_version(&a.partition()).await.expect("a version"), before);
 }
 
 pub(super) async fn versions_of_batch_are_distinct_and_newer(store: Subject) {
@@ -180,7 +180,7 @@ pub(super) async fn versions_of_batch_are_distinct_and_newer(store: Subject) {
             assert!(version > newest, "{version:?} after {newest:?}");
             newest = version;
         }
-        assert_eq!(store.current_version().await.expect("a version"), newest);
+        assert_eq!(store.current_version(&a.partition()).await.expect("a version"), newest);
     }
 }
 
@@ -209,7 +209,7 @@ pub(super) async fn item_has_version_of_its_put(store: Subject) {
 
 pub(super) async fn current_version_grows_with_every_change(store: Subject) {
     let a = namespace("a");
-    let mut last = store.current_version().await.expect("a version");
+    let mut last = store.current_version(&a.partition()).await.expect("a version");
     for batch in [
         Batch::new().put(&a, "k", "1"),
         Batch::new().put(&a, "k", "1"),
@@ -220,7 +220,7 @@ pub(super) async fn current_version_grows_with_every_change(store: Subject) {
         Batch::new().delete_prefix(&a, ""),
     ] {
         commit(&store, batch.clone()).await;
-        let now = store.current_version().await.expect("a version");
+        let now = store.current_version(&a.partition()).await.expect("a version");
         assert!(now > last, "{now:?} after {last:?} and {batch:?}");
         last = now;
     }

@@ -94,12 +94,12 @@ pub(super) async fn sweep_removes_expired_items_up_to_limit(store: Subject) {
     for number in 0..5 {
         commit(&store, put_for(if number % 2 == 0 { &a } else { &b }, &format!("{number}"), Duration::ZERO)).await;
     }
-    let before = store.current_version().await.expect("a version");
+    let before = store.current_version(&a.partition()).await.expect("a version");
     sweep(&store, 0, 0).await;
     sweep(&store, 3, 3).await;
     sweep(&store, 100, 2).await;
     sweep(&store, 100, 0).await;
-    assert_eq!(store.current_version().await.expect("a version"), before, "a sweep changes nothing that can be seen");
+    assert_eq!(store.current_version(&a.partition()).await.expect("a version"), before, "a sweep changes nothing that can be seen");
 }
 
 pub(super) async fn sweep_keeps_live_items(store: Subject) {
@@ -126,13 +126,13 @@ pub(super) async fn touch_changes_only_expiry(store: Subject) {
     let body = noise(20_000);
     commit(&store, Batch::new().put_with_meta(&a, "k", noise(2_000), body.clone())).await;
     let before = get(&store, &a, "k").await.expect("it was put");
-    let counter = store.current_version().await.expect("a version");
+    let counter = store.current_version(&a.partition()).await.expect("a version");
     assert_eq!(commit(&store, touch(&a, "k", Some(HOUR))).await, []);
     let after = get(&store, &a, "k").await.expect("it is live");
     let expires_at = after.expires_at.expect("the item expires");
     assert!(expires_at.duration_since(Timestamp::now()).as_secs().abs_diff(3_600) < 60, "{expires_at}");
     assert_eq!(after.clone().with_expires_at(None), before);
-    assert_eq!(store.current_version().await.expect("a version"), counter);
+    assert_eq!(store.current_version(&a.partition()).await.expect("a version"), counter);
     // The version is unchanged, so the touch does not disturb a writer that read before it.
     commit(&store, Batch::new().expect(&a, "k", Condition::Version(before.version)).put(&a, "k", "new")).await;
     commit(&store, touch(&a, "k", Some(Duration::ZERO))).await;

@@ -38,12 +38,12 @@ pub(super) async fn restore_replaces_existing_item(store: Subject) {
 pub(super) async fn version_counter_continues_after_restored_version(store: Subject) {
     let a = namespace("a");
     put_all(&store, &a, &["first"]).await;
-    let before = store.current_version().await.expect("a version");
+    let before = store.current_version(&a.partition()).await.expect("a version");
     commit(&store, Batch::new().restore(&a, elsewhere("k", 5_000)).restore(&a, elsewhere("l", 3))).await;
-    let restored = store.current_version().await.expect("a version");
+    let restored = store.current_version(&a.partition()).await.expect("a version");
     assert!(restored >= Version::new(5_000) && restored > before, "{restored} after {before}");
     commit(&store, Batch::new().restore(&a, elsewhere("m", 4))).await;
-    let grown = store.current_version().await.expect("a version");
+    let grown = store.current_version(&a.partition()).await.expect("a version");
     assert!(grown > restored, "a restore of an old version is a commit too");
     let version = commit(&store, Batch::new().put(&a, "n", "")).await[0];
     assert!(version > grown);

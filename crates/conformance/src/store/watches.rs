@@ -50,7 +50,7 @@ pub(super) async fn watch_wakes_after_delete(store: Subject) {
     let mut watch = watch(&store, "a").await;
     for batch in [Batch::new().delete(&a, "k"), Batch::new().delete_prefix(&a, "d/")] {
         commit(&store, batch).await;
-        let version = store.current_version().await.expect("a version");
+        let version = store.current_version(&a.partition()).await.expect("a version");
         while changed(&mut watch).await < version {}
     }
 }
@@ -65,14 +65,14 @@ pub(super) async fn watch_ignores_other_namespaces(store: Subject) {
 
 pub(super) async fn every_watch_wakes(store: Subject) {
     let mut watches = [watch(&store, "a").await, watch(&store, "a").await, watch(&store, "b").await];
-    let batch = Batch::new().put(&namespace("a"), "k", "").put(&namespace("b"), "k", "");
-    commit(&store, batch).await;
-    let version = store.current_version().await.expect("a version");
+    let (a, b) = (namespace("a"), namespace("b"));
+    commit(&store, Batch::new().put(&a, "k", "").put(&b, "k", "")).await;
+    let version = store.current_version(&a.partition()).await.expect("a version");
     for watch in &mut watches {
         while changed(watch).await < version {}
     }
     drop(watches);
     let mut again = watch(&store, "b").await;
-    let version = commit(&store, Batch::new().put(&namespace("b"), "k", "")).await[0];
+    let version = commit(&store, Batch::new().put(&b, "k", "")).await[0];
     while changed(&mut again).await < version {}
 }

@@ -18,9 +18,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use treehold_agent::feed::{Feed, FeedEvent, FeedPage, FeedTail, FeedView};
+use treehold_agent::feed::{Feed, FeedEvent, FeedPage, FeedPosition, FeedTail, FeedView};
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::Version;
 use treehold_core::path::VfsPathBuf;
 use treehold_core::shares::{Share, User};
 use treehold_core::wire::THREAD_HEADER;
@@ -60,7 +59,7 @@ pub(super) struct TimelineQuery {
     /// Only events at this time or later.
     since: Option<Timestamp>,
     /// Only events before this position, at which the previous page ended.
-    before: Option<Version>,
+    before: Option<FeedPosition>,
     /// The most events. Default 100, at most 1,000.
     limit: Option<usize>,
 }
@@ -73,7 +72,7 @@ pub(super) async fn timeline(asked: Asked) -> Answer {
         return Err(Error::invalid_argument(format!("`limit` must be between 1 and {PAGE_MAX}")).into());
     }
     let (feed, view) = view(&asked, query.prefix, query.thread)?;
-    let page: FeedPage = feed.before(&view, query.before, query.since, limit).await?;
+    let page: FeedPage = feed.before(&view, query.before.as_ref(), query.since, limit).await?;
     json(StatusCode::OK, page).await
 }
 
@@ -86,14 +85,14 @@ pub(super) async fn events(asked: Asked) -> Answer {
     };
     let (feed, view) = view(&asked, query.prefix, query.thread)?;
     let place = StreamSlot::take(&asked)?;
-    let newest = feed.position().await?;
+    let newest = feed.position(&view).await?;
     let (from, is_reset) = match given.map(|id| EventId::parse(&id)).transpose()? {
         None => (EventId::now(newest), false),
         // A position beyond the newest is from another store. With an old id, later events may have expired.
-        Some(id) if id.position > newest || id.is_older_than(feed.keep()) => (EventId::now(newest), true),
+        Some(id) if id.position.is_beyond(&newest) || id.is_older_than(feed.keep()) => (EventId::now(newest), true),
         Some(id) => (id, false),
     };
-    let tail = feed.follow(view, from.position).await?;
+    let tail = feed.follow(view, from.position.clone()).await?;
     let opening = Event::default().event(if is_reset { "reset" } else { "open" }).data("{}").id(from.to_string());
     let stopping = asked.api.stopping.subscribe();
     let (caller, headers) = (asked.caller.clone(), asked.head.headers.clone());
@@ -151,15 +150,15 @@ struct Following {
 }
 
 impl Following {
-    /// Returns the id for an event, or for the current position. Every later event was committed after the time in the id.
-    fn id(&mut self, position: Version, event: Option<&FeedEvent>) -> String {
+    /// Returns the id for the current position, at which an event stands. Every later event was committed after the time in the id.
+    fn id(&mut self, event: Option<&FeedEvent>) -> String {
         let now = Timestamp::now();
         if self.tail.is_caught_up() {
             self.at = now;
         } else if let Some(event) = event {
             self.at = self.at.max(event.at.min(now));
         }
-        EventId { position, at: self.at }.to_string()
+        EventId { position: self.tail.position().clone(), at: self.at }.to_string()
     }
 }
 
@@ -199,22 +198,15 @@ fn stream(following: Following) -> impl Stream<Item = Result<Event, Infallible>>
         let event = match found {
             Some(Ok(event)) => {
                 let told = told(&event)?;
-                // Several events can have one position. Only the last carries the id, so that a client that resumes from it has seen them
-                // all.
-                match following.tail.position() >= event.position {
-                    true => told.id(following.id(event.position, Some(&event))),
-                    false => told,
-                }
+                // A commit can have several events. Only the last carries the id, so that a client that resumes from it has seen them all.
+                if following.tail.is_within_commit() { told } else { told.id(following.id(Some(&event))) }
             }
             Some(Err(error)) => {
                 // The client reconnects and resumes.
                 tracing::warn!(%error, "closing a stream of events because the store fails");
                 return None;
             }
-            None => {
-                let position = following.tail.position();
-                Event::default().id(following.id(position, None))
-            }
+            None => Event::default().id(following.id(None)),
         };
         Some((Ok(event), following))
     })
@@ -231,19 +223,19 @@ fn told(event: &FeedEvent) -> Option<Event> {
 }
 
 /// The position of a stream and the time at which it was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct EventId {
-    position: Version,
+    position: FeedPosition,
     at: Timestamp,
 }
 
 impl EventId {
-    fn now(position: Version) -> Self {
+    fn now(position: FeedPosition) -> Self {
         Self { position, at: Timestamp::now() }
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let (position, at) = text.split_once('-').ok_or_else(no_id)?;
+        let (position, at) = text.rsplit_once('-').ok_or_else(no_id)?;
         let position = position.parse().map_err(|_| no_id())?;
         let at = at.parse().ok().and_then(|seconds| Timestamp::from_second(seconds).ok()).ok_or_else(no_id)?;
         Ok(Self { position, at })
@@ -269,17 +261,20 @@ fn no_id() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use treehold_core::ops::Version;
 
     #[test]
     fn event_id_round_trips_and_expires() {
-        let id = EventId { position: Version::new(0x1f), at: Timestamp::from_second(1_000_000).expect("a time") };
+        let id = EventId { position: Version::new(0x1f).into(), at: Timestamp::from_second(1_000_000).expect("a time") };
         assert_eq!(id.to_string(), "1f-1000000");
         assert_eq!(EventId::parse("1f-1000000").expect("its own"), id);
+        let long = "0123456789ab.1f~ba9876543210.3-1000000";
+        assert_eq!(EventId::parse(long).expect("its own").to_string(), long);
         for none in ["", "1f", "1f-", "-5", "x-5", "1f-x", "1f-1-2", "1f-99999999999999999999"] {
             assert!(EventId::parse(none).is_err(), "{none}");
         }
         assert!(id.is_older_than(Duration::from_secs(3_600)));
-        assert!(!EventId::now(id.position).is_older_than(Duration::from_secs(3_600)));
+        assert!(!EventId::now(id.position.clone()).is_older_than(Duration::from_secs(3_600)));
         assert!(EventId::now(id.position).is_older_than(Duration::from_secs(1)), "clocks may be further apart");
     }
 }

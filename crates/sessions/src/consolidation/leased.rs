@@ -8,7 +8,7 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, Condition, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
+    Batch, Condition, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities,
     StoreExtensions,
 };
 
@@ -98,8 +98,8 @@ impl Store for Leased {
         }
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -22,7 +22,8 @@ use treehold_sessions::{
 };
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreExtensions,
+    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreExtensions,
 };
 
 const MINUTE: i64 = 60;
@@ -107,8 +108,8 @@ impl Store for Overtaken {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -1,6 +1,6 @@
 //! The manager of an orchestration.
 
-use super::support::{reference, with_session};
+use super::support::{reference, version, with_session};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -304,7 +304,7 @@ pub(crate) async fn commit_under_a_replaced_claim_writes_nothing(store: Arc<dyn 
     let claim = orchestration.claim(holder, lease).await.unwrap();
     let mail = MailboxEvent::parse(r#"{"eventId":"m","type":"input_enqueued","agentId":"a","occurredAt":"t","inputId":"i"}"#).unwrap();
     let commit = OrchestrationCommit::new().with_mailbox_event("a", mail);
-    let before = store.current_version().await.unwrap();
+    let before = version(&store).await;
     let side = SideWrites::new();
     let swallowing = side.orchestration(sessions.orchestration(reference()));
     for error in [
@@ -315,7 +315,7 @@ pub(crate) async fn commit_under_a_replaced_claim_writes_nothing(store: Arc<dyn 
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     }
     orchestration.release(earlier).await.unwrap();
-    assert_eq!((store.current_version().await.unwrap(), side.failed_orchestration_writes()), (before, 0));
+    assert_eq!((version(&store).await, side.failed_orchestration_writes()), (before, 0));
     orchestration.commit(&commit.clone().with_claim(claim)).await.unwrap();
     assert_eq!(orchestration.load_mailbox_events("a").await.unwrap().len(), 1);
     for bad in ["", "a\n", &"x".repeat(256)] {

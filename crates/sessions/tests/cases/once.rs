@@ -15,7 +15,8 @@ use treehold_sessions::trace::Envelope;
 use treehold_sessions::{AppendOptions, IDEMPOTENCY_KEY_BYTES_MAX, Json, KeyReused, SessionTraceStore, Usage};
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreExtensions,
+    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreExtensions,
 };
 
 fn envelope(number: usize, kind: &str) -> Envelope {
@@ -110,8 +111,8 @@ impl Store for LosingAnswers {
         }
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

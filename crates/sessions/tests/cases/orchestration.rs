@@ -1,6 +1,6 @@
 //! The stored events, checkpoints, mailboxes and histories of an orchestration.
 
-use super::support::{SESSION, TENANT, USER, reference, with_session};
+use super::support::{SESSION, TENANT, USER, reference, version, with_session};
 use std::sync::Arc;
 use treehold_core::ErrorKind;
 use treehold_sessions::orchestration::{
@@ -98,18 +98,18 @@ pub(crate) async fn commit_with_a_bad_part_writes_nothing(store: Arc<dyn Store>)
     let sessions = with_session(&store).await;
     let orchestration = sessions.orchestration(reference());
     let state = MailboxState::parse(r#"{"processedEventCount":1,"closeRequested":null}"#).unwrap();
-    let before = store.current_version().await.unwrap().number();
+    let before = version(&store).await.number();
     let commit = OrchestrationCommit::new()
         .with_event(events()[5].clone())
         .with_mailbox_state("a", state)
         .with_mailbox_event("a", mailbox_event(1))
         .with_checkpoint(Snapshot::of_state(&recover(None, &events()[..6]).snapshot).unwrap());
     orchestration.commit(&commit).await.unwrap();
-    assert_eq!(store.current_version().await.unwrap().number(), before + 5, "the event has a row for its position");
+    assert_eq!(version(&store).await.number(), before + 5, "the event has a row for its position");
     // One bad part refuses the whole commit.
     let bad = commit.with_mailbox_event("..", mailbox_event(2));
     assert_eq!(orchestration.commit(&bad).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
-    assert_eq!(store.current_version().await.unwrap().number(), before + 5);
+    assert_eq!(version(&store).await.number(), before + 5);
     let unknown = sessions.orchestration(SessionRef::new(TENANT, "unknown").unwrap());
     assert_eq!(unknown.append_event(&events()[0]).await.unwrap_err().kind(), ErrorKind::NotFound);
     // A recreated session starts with an empty log, also for handles that were opened before.
@@ -124,7 +124,7 @@ pub(crate) async fn commit_with_a_bad_part_writes_nothing(store: Arc<dyn Store>)
 pub(crate) async fn agent_ids_that_no_call_takes_are_refused_in_every_part(store: Arc<dyn Store>) {
     let sessions = with_session(&store).await;
     let orchestration = sessions.orchestration(reference());
-    let before = store.current_version().await.unwrap();
+    let before = version(&store).await;
     let long = "x".repeat(256);
     for bad in ["", ".", "..", r"a/b\u0000", r"a\nb", "_treehold", &long] {
         let named = [
@@ -166,7 +166,7 @@ pub(crate) async fn agent_ids_that_no_call_takes_are_refused_in_every_part(store
             let commit = OrchestrationCommit::new().with_mailbox_event("a", mail(kind));
             assert_eq!(orchestration.commit_once(&commit, "key").await.unwrap_err().kind(), ErrorKind::InvalidArgument);
         }
-        assert_eq!(store.current_version().await.unwrap(), before, "{bad}");
+        assert_eq!(version(&store).await, before, "{bad}");
     }
     orchestration.append_event(&event(1, r#""type":"agent_praised","agentId":"..","agent":{"id":".."}"#)).await.unwrap();
     let noted = MailboxEvent::parse(r#"{"eventId":"m","agentId":"..","occurredAt":"t","type":"noted"}"#).unwrap();

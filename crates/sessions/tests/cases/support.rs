@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex};
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
+use treehold_core::reserved::SESSIONS;
 use treehold_sessions::{AppendOptions, Ids, Message, SessionRef, Sessions};
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreExtensions,
+    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreExtensions,
 };
 
 pub(crate) const TENANT: &str = "acme";
@@ -65,9 +67,9 @@ pub(crate) fn texts(messages: &[Message]) -> Vec<&str> {
     messages.iter().map(|message| message.json().as_str()).collect()
 }
 
-/// Returns the version of a store, to check that nothing was written.
-pub(crate) async fn version(store: &Arc<dyn Store>) -> treehold_core::ops::Version {
-    store.current_version().await.unwrap()
+/// Returns the version of the partition of all sessions, to check that nothing was written.
+pub(crate) async fn version(store: &Arc<dyn Store>) -> Version {
+    store.current_version(&Partition::new(SESSIONS).unwrap()).await.unwrap()
 }
 
 type Interjection = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;
@@ -164,8 +166,8 @@ impl Store for Staged {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

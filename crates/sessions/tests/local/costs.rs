@@ -13,8 +13,8 @@ use treehold_sessions::orchestration::{OrchestrationCommit, OrchestrationEvent, 
 use treehold_sessions::{CompactOptions, InspectorDataSource, MemoScope, Message, NOTES, Sessions, SummarizeWith};
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, BatchWrite, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store,
-    StoreCapabilities, StoreExtensions,
+    Batch, BatchWrite, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanEntry, ScanOptions,
+    Store, StoreCapabilities, StoreExtensions,
 };
 
 /// Counts the items and bytes that pass through it.
@@ -115,9 +115,9 @@ impl Store for Counting {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
         self.note([]);
-        self.inner.current_version().await
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -15,8 +15,8 @@ use treehold_sessions::orchestration::{
 use treehold_sessions::{SessionStore, SideWrites};
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreExtensions,
+    Batch, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store,
+    StoreCapabilities, StoreExtensions,
 };
 
 /// Answers no probe and takes no commit while it is away.
@@ -80,9 +80,9 @@ impl Store for Away {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
         self.check()?;
-        self.inner.current_version().await
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -4,8 +4,9 @@
 //! Nothing in an archive is ever used as a host path. `row.rs` is a line; `write.rs` and `read.rs` are the two directions.
 
 use super::batch::RESTORED_VERSION_END;
+use super::versions::{self, Versions};
 use super::walk::Walk;
-use super::{Batch, Item, Namespace, ScanOptions, Store, StoreExt, copy, derived};
+use super::{Batch, Item, Namespace, Partition, ScanOptions, Store, StoreExt, derived};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +60,7 @@ struct Head {
     format: u32,
     /// The engine of the exported store.
     engine: String,
-    /// The version counter of the store when the export began.
+    /// The newest version of the store when the export began.
     version: u64,
     exported_at: Timestamp,
 }
@@ -71,7 +72,7 @@ struct End {
     pages: u64,
     rows: u64,
     value_bytes: u64,
-    /// The version counter of the store when the export ended.
+    /// The newest version of the store when the export ended.
     version: u64,
     /// The hash of the rows in order.
     digest: String,
@@ -97,7 +98,7 @@ pub struct ArchiveReport {
     pub rows: u64,
     /// The bytes of their bodies.
     pub value_bytes: u64,
-    /// The version counter of the exported store.
+    /// The newest version of the exported store.
     pub version: Version,
     /// The BLAKE3 hash of the rows in order: equal for two stores with equal content.
     pub digest: String,
@@ -192,7 +193,8 @@ pub async fn export(
     options: &ExportOptions,
     mut tell: impl FnMut(ArchiveProgress) + Send,
 ) -> Result<ArchiveReport> {
-    let version = store.current_version().await?.number();
+    store.ping().await?;
+    let version = Versions::of(store, &options.include).await?.newest().number();
     let described = store.describe().await?;
     let rows_total = store.stats().await?.items;
     let (parts, waiting) = mpsc::channel(1);
@@ -212,7 +214,7 @@ pub async fn export(
             }
             tell(ArchiveProgress { rows: pages.rows, bytes: pages.value_bytes, rows_total: Some(rows_total) });
         }
-        let version = store.current_version().await?;
+        let version = Versions::of(store, &options.include).await?.newest();
         let (last, end) = pages.finish(version);
         if let Some(page) = last {
             send(&parts, Part::Page(page)).await?;
@@ -241,13 +243,14 @@ async fn send(parts: &mpsc::Sender<Part>, part: Part) -> Result<()> {
 /// The rows of a page.
 type Found = Vec<(Namespace, Item)>;
 
-/// Puts every row of an archive into a store unchanged, with its version, times and expiry. The store's version counter ends at or above
-/// that of the exported store.
+/// Puts every row of an archive into a store unchanged, with its version, times and expiry. The version counter of each partition ends at or
+/// above the newest version of the exported store.
 ///
 /// The archive is read twice. The first pass checks everything, contents by their hashes and the whole by the hash at its end, before the
 /// first row is put, so a damaged archive changes nothing. If the store fails on the way, the error says how many rows are in, and
 /// importing the same archive with [`onto`](ImportOptions::onto) continues. Rows that are [withheld](Withheld) are skipped and counted
-/// unless they are [included](ImportOptions::include). Memory: a few pages, or the largest body, whatever sizes the archive declares.
+/// unless they are [included](ImportOptions::include). Memory: a few pages, or the largest body, whatever sizes the archive declares, and some
+/// 100 bytes for each partition.
 /// `input` is read on a blocking thread.
 ///
 /// # Errors
@@ -261,7 +264,7 @@ pub async fn import(
     options: &ImportOptions,
     mut tell: impl FnMut(ArchiveProgress) + Send,
 ) -> Result<ArchiveReport> {
-    store.current_version().await?;
+    store.ping().await?;
     if !options.onto
         && let Some(page) =
             Walk::new(store, ScanOptions::new().with_limit(1)).without_notes().without_withheld(&options.include).page().await?
@@ -306,8 +309,8 @@ pub async fn import(
         done = derived::remove_indexes(store).await;
     }
     let version = Version::new(checked.version);
-    if done.is_ok() && store.current_version().await.is_ok_and(|current| current < version) {
-        done = store.commit(copy::lift_counter(Batch::new(), version)).await.map(drop);
+    if done.is_ok() {
+        done = put.lift(store, version).await;
     }
     done.map_err(|error| put.told(store, error))?;
     Ok(ArchiveReport { rows: put.rows, value_bytes: put.bytes, version, digest: checked.digest, left_out: put.left_out })
@@ -319,6 +322,8 @@ struct Put {
     rows: u64,
     bytes: u64,
     left_out: BTreeMap<&'static str, u64>,
+    /// The partitions of the rows.
+    partitions: BTreeSet<Partition>,
 }
 
 impl Put {
@@ -339,11 +344,23 @@ impl Put {
             });
             for batch in batches(page) {
                 let (rows, bytes) = (batch.writes.len() as u64, value_bytes(&batch));
+                self.partitions.extend(batch.partition());
                 store.commit(batch).await?;
                 self.rows += rows;
                 self.bytes += bytes;
             }
             tell(ArchiveProgress { rows: self.rows, bytes: self.bytes, rows_total: None });
+        }
+        Ok(())
+    }
+
+    /// Raises the counters of the partitions to a version.
+    async fn lift(&self, store: &dyn Store, version: Version) -> Result<()> {
+        // An engine may have one counter for all, which no row of the archive may have reached.
+        for partition in self.partitions.iter().chain([&versions::notes()]) {
+            if store.current_version(partition).await? < version {
+                store.commit(versions::lift(partition, version)?).await?;
+            }
         }
         Ok(())
     }

@@ -3,8 +3,9 @@
 //! Rows are sent namespace by namespace and page by page ([`BatchWrite::Restore`](super::BatchWrite::Restore)). From time to time the progress
 //! is recorded in the target (`note.rs`), so an interrupted copy resumes from there when started again. Then concurrent changes of the source
 //! are found by comparing the keys of both sides, and sent, until none is left (`follow.rs`). At last every row of both sides is read and
-//! compared (`verify.rs`). The target's version counter ends at or above the source's, so no version is reused for other content at the
-//! same key.
+//! compared (`verify.rs`). Each partition's version counter ends at or above that of the source, so no version is reused for other content at
+//! the same key. A partition that has lost all its rows cannot be found; it counts anew where the target counts for
+//! each partition.
 //!
 //! Expired rows count as absent and are not copied.
 
@@ -20,12 +21,11 @@ mod follow;
 mod note;
 mod verify;
 
+use super::versions::Versions;
 use super::walk::Walk;
 use note::{Note, Noted};
 
 pub use note::COPY_NAMESPACE;
-#[cfg(feature = "archive")]
-pub(super) use note::lift_counter;
 
 /// Options for copying a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,7 +159,7 @@ pub struct CopyReport {
     pub left: u64,
     /// The number of passes over concurrent changes.
     pub passes: u32,
-    /// The version counter of the target.
+    /// The newest version of the source. The target counts on above the source's version in each partition.
     pub version: Version,
     /// The BLAKE3 hash of the source's rows in order, if settled: equal for two stores with equal content.
     pub digest: Option<String>,
@@ -232,8 +232,8 @@ impl<'c> Run<'c> {
         tell: &'c mut (dyn FnMut(CopyProgress) + Send),
     ) -> Result<Self> {
         // The first call opens a store, and only then are its capabilities known.
-        source.current_version().await?;
-        target.current_version().await?;
+        source.ping().await?;
+        target.ping().await?;
         if Noted::find(source).await?.is_some() {
             let message = format!(
                 "`{source}` is itself the target of an unfinished copy; finish that copy first \
@@ -368,19 +368,19 @@ impl<'c> Run<'c> {
     }
 
     async fn run(mut self) -> Result<CopyReport> {
-        let before = self.source.current_version().await?;
+        let before = self.versions().await?;
         self.send_all().await?;
-        let mut is_followed = !self.resumed && self.source.current_version().await? == before;
+        let mut is_followed = !self.resumed && self.versions().await? == before;
         loop {
             if !is_followed && !self.follow_to_the_end().await? {
                 return self.unsettled().await;
             }
-            let version = self.source.current_version().await?;
+            let versions = self.versions().await?;
             match self.compare().await? {
                 // The counter does not show a changed expiry; one more pass over the keys finds it.
                 Ok(compared) => {
-                    if self.follow().await? == 0 && self.source.current_version().await? == version {
-                        return self.finish(compared, version).await;
+                    if self.follow().await? == 0 && self.versions().await? == versions {
+                        return self.finish(compared, versions).await;
                     }
                 }
                 Err(difference) => {
@@ -389,7 +389,7 @@ impl<'c> Run<'c> {
                     if !self.follow_to_the_end().await? {
                         return self.unsettled().await;
                     }
-                    if self.sent + self.removed == changes && self.source.current_version().await? == version {
+                    if self.sent + self.removed == changes && self.versions().await? == versions {
                         return Err(difference);
                     }
                 }
@@ -447,9 +447,9 @@ impl<'c> Run<'c> {
     async fn follow_to_the_end(&mut self) -> Result<bool> {
         while self.passes < self.options.passes_max {
             self.passes += 1;
-            let version = self.source.current_version().await?;
+            let versions = self.versions().await?;
             let changes = self.follow().await?;
-            if changes == 0 && self.source.current_version().await? == version {
+            if changes == 0 && self.versions().await? == versions {
                 return Ok(true);
             }
         }
@@ -474,14 +474,20 @@ impl<'c> Run<'c> {
         self.noted.advance(self.target, note, self.options.batch_bytes).await
     }
 
-    /// Removes the note and raises the target's counter to that of the source.
-    async fn finish(self, compared: verify::Compared, version: Version) -> Result<CopyReport> {
+    /// Returns the versions of the source.
+    async fn versions(&self) -> Result<Versions> {
+        Versions::of(self.source, &self.options.include).await
+    }
+
+    /// Raises the target's counters to those of the source, and removes the note.
+    async fn finish(mut self, compared: verify::Compared, versions: Versions) -> Result<CopyReport> {
         if self.options.onto {
             // The source's indexes do not cover rows that only the target has.
             derived::remove_indexes(self.target).await?;
         }
-        self.noted.remove(self.target, version).await?;
-        let mut report = self.report_of(true).await?;
+        self.noted.lift(self.target, &versions).await?;
+        self.noted.remove(self.target).await?;
+        let mut report = self.report_of(&versions, true);
         report.namespaces = compared.namespaces;
         report.rows = compared.rows;
         report.value_bytes = compared.value_bytes;
@@ -491,11 +497,12 @@ impl<'c> Run<'c> {
     }
 
     async fn unsettled(self) -> Result<CopyReport> {
-        self.report_of(false).await
+        let versions = self.versions().await?;
+        Ok(self.report_of(&versions, false))
     }
 
-    async fn report_of(&self, settled: bool) -> Result<CopyReport> {
-        Ok(CopyReport {
+    fn report_of(&self, versions: &Versions, settled: bool) -> CopyReport {
+        CopyReport {
             settled,
             resumed: self.resumed,
             namespaces: 0,
@@ -505,9 +512,9 @@ impl<'c> Run<'c> {
             removed: self.removed,
             left: 0,
             passes: self.passes,
-            version: self.target.current_version().await?,
+            version: versions.newest(),
             digest: None,
-        })
+        }
     }
 
     fn report(&mut self, stage: CopyStage, rows: u64, bytes: u64) {

@@ -6,10 +6,10 @@
 //! the note.
 
 use crate::derived;
+use crate::versions::{self, Versions};
 use crate::walk::{Walk, WalkPage};
 use crate::{Batch, Condition, Item, Namespace, Partition, ScanOptions, Store};
 use bytes::Bytes;
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -22,9 +22,6 @@ pub const COPY_NAMESPACE: [&str; 2] = treehold_core::reserved::COPY;
 
 /// The key of the note.
 const KEY: &str = "note";
-
-/// The key of a transient row whose version raises the target's counter.
-const COUNTER_KEY: &str = "counter";
 
 /// The key prefix of the rows that list what was sent.
 const SENT_PREFIX: &str = "sent/";
@@ -254,9 +251,19 @@ impl Noted {
         Err(taken(target, Error::new(ErrorKind::Conflict, "the note of the copy has changed")))
     }
 
-    /// Removes the note and the fences, and raises the target's counter to a version.
-    pub(super) async fn remove(&self, target: &dyn Store, version: Version) -> Result<()> {
-        let batch = lift_counter(Batch::new().expect(&namespace(), KEY, self.unchanged()), version);
+    /// Raises the target's counters to those of the source.
+    pub(super) async fn lift(&mut self, target: &dyn Store, versions: &Versions) -> Result<()> {
+        for (partition, version) in versions.iter() {
+            if target.current_version(partition).await? < version {
+                self.commit_rows(target, partition.clone(), versions::lift(partition, version)?).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the note and the fences.
+    pub(super) async fn remove(&self, target: &dyn Store) -> Result<()> {
+        let batch = Batch::new().expect(&namespace(), KEY, self.unchanged()).delete_prefix(&namespace(), "");
         target.commit(batch).await.map_err(|error| taken(target, error))?;
         for partition in self.fences.keys() {
             let removed = target.commit(Batch::new().delete(&fence_in(partition)?, FENCE_KEY)).await;
@@ -281,17 +288,6 @@ fn fence_in(partition: &Partition) -> Result<Namespace> {
 /// Removes the fences of all copies into a store. Lists all namespaces.
 pub(super) async fn remove_fences(target: &dyn Store) -> Result<()> {
     derived::remove_namespaces(target, |found| derived::is_note(found) && *found != namespace()).await
-}
-
-/// Extends a batch so that it raises a store's counter to a version, with a row that is restored with that version and removed again. Also
-/// removes the note of a copy.
-pub(crate) fn lift_counter(mut batch: Batch, version: Version) -> Batch {
-    // A store that was never written to has the counter 0, which no row can have.
-    if version > Version::new(0) {
-        let (empty, at) = (Bytes::new(), Timestamp::UNIX_EPOCH);
-        batch = batch.restore(&namespace(), Item::new(COUNTER_KEY, empty.clone(), empty, version, at, at));
-    }
-    batch.delete_prefix(&namespace(), "")
 }
 
 fn taken(target: &dyn Store, error: Error) -> Error {

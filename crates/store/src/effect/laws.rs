@@ -1,7 +1,7 @@
 //! Property test: the folded effect of a batch equals its writes applied one by one.
 
 use super::*;
-use crate::{Batch, Item, MemoryStore, ScanEntry, ScanOptions, Store, StoreExt, log_key};
+use crate::{Batch, Item, MemoryStore, Partition, ScanEntry, ScanOptions, Store, StoreExt, log_key};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -151,7 +151,8 @@ proptest! {
                 store.commit(Batch { preconditions: Vec::new(), writes: vec![write] }).await.expect("a commit");
             }
             let before = rows(&store).await;
-            let counter = store.current_version().await.expect("a version").number();
+            let partition = Partition::new(["p"]).expect("a legal partition");
+            let counter = store.current_version(&partition).await.expect("a version").number();
             // Rows that expired earlier are gone on both sides.
             store.sweep(usize::MAX).await.expect("a sweep");
             clock.store(NOW, Ordering::Relaxed);
@@ -161,7 +162,8 @@ proptest! {
             folded.retain(|_, item| is_live(item, NOW));
             let versions = store.commit(Batch { preconditions: Vec::new(), writes: writes.clone() }).await.expect("a commit");
             assert_eq!(folded, rows(&store).await, "{writes:?}");
-            assert_eq!((folded_counter, folded_versions), (store.current_version().await.expect("a version").number(), versions));
+            let counter = store.current_version(&partition).await.expect("a version").number();
+            assert_eq!((folded_counter, folded_versions), (counter, versions));
         });
     }
 }

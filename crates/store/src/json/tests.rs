@@ -144,7 +144,7 @@ async fn read_extends_an_items_life_without_changing_its_version() {
     items.put(&a, "searched", &1).await.expect("put");
     items.put(&a, "left", &1).await.expect("put");
     items.put_for(&a, "good", &1, None).await.expect("put");
-    let counter = items.store().current_version().await.expect("a version");
+    let counter = items.store().current_version(&a.partition()).await.expect("a version");
     for _ in 0..3 {
         now.fetch_add(60, Ordering::Relaxed);
         let item: JsonItem<u8> = items.get(&a, "read").await.expect("read").expect("the read extended the item's life");
@@ -152,7 +152,7 @@ async fn read_extends_an_items_life_without_changing_its_version() {
         let search = JsonSearch::new().with_prefix("searched");
         assert_eq!(items.search::<u8>(&a, &search).await.expect("a page").items.len(), 1);
     }
-    assert_eq!(items.store().current_version().await.expect("a version"), counter, "nothing was put");
+    assert_eq!(items.store().current_version(&a.partition()).await.expect("a version"), counter, "nothing was put");
     assert!(items.get::<u8>(&a, "left").await.expect("read").is_none(), "it expired unread");
     assert!(items.get::<u8>(&a, "good").await.expect("read").is_some());
     // An update keeps the time to live of the item.

@@ -9,7 +9,7 @@ use self::key::Key;
 use super::page::{PageBuilder, Step, key_after, prefix_end};
 use super::watch::Watches;
 use super::{
-    Batch, BatchWrite, Condition, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Precondition, RowsSnapshot, Scan,
+    Batch, BatchWrite, Condition, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Precondition, RowsSnapshot, Scan,
     ScanOptions, SnapshotParts, SnapshotRow, SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance,
     StoreStats, Watch, expiry, log_key, precondition_failed, whole_microseconds,
 };
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use imbl::OrdMap;
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Bound;
 use std::ops::Range;
@@ -119,16 +119,16 @@ impl Store for MemoryStore {
         for (index, precondition) in batch.preconditions.iter().enumerate() {
             rows.check(index, precondition, now)?;
         }
+        let Some(partition) = batch.partition() else { return Ok(Vec::new()) };
         let watched = self.watches.written_by(&batch);
-        let versions = rows.apply(batch.writes, now);
-        let version = Version::new(rows.version);
+        let (versions, version) = rows.apply(partition, batch.writes, now);
         drop(rows);
         watched.iter().for_each(|namespace| self.watches.notify(namespace, version));
         Ok(versions)
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        Ok(Version::new(self.rows.read().version))
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        Ok(self.rows.read().version_of(partition))
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
@@ -189,7 +189,7 @@ impl fmt::Display for MemoryStore {
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.rows.read();
-        f.debug_struct("MemoryStore").field("namespaces", &rows.namespaces.len()).field("version", &rows.version).finish()
+        f.debug_struct("MemoryStore").field("namespaces", &rows.namespaces.len()).field("partitions", &rows.versions.len()).finish()
     }
 }
 
@@ -245,7 +245,9 @@ struct Rows {
     namespaces: OrdMap<Namespace, Records>,
     /// Every row that expires, ordered by expiry.
     expiries: BTreeSet<(Timestamp, Namespace, Key)>,
-    version: u64,
+    /// The version of the newest commit of each partition. It stays when the last row of a partition is gone, so that no version is used
+    /// twice.
+    versions: HashMap<Partition, u64>,
 }
 
 #[derive(Clone)]
@@ -334,7 +336,14 @@ impl Rows {
             .map(|(_, record)| record.version)
     }
 
-    fn apply(&mut self, writes: Vec<BatchWrite>, now: Timestamp) -> Vec<Version> {
+    /// Returns the version of the newest commit in a partition.
+    fn version_of(&self, partition: &Partition) -> Version {
+        Version::new(self.versions.get(partition).copied().unwrap_or(0))
+    }
+
+    /// Applies the writes of a batch in a partition. Returns the versions of the puts, and that of the commit.
+    fn apply(&mut self, partition: Partition, writes: Vec<BatchWrite>, now: Timestamp) -> (Vec<Version>, Version) {
+        let mut counter = self.version_of(&partition).number();
         let mut versions = Vec::new();
         let mut removed = 0;
         let mut restored = None;
@@ -346,8 +355,8 @@ impl Rows {
                         .or_else(|| self.live(&namespace, &key, now).map(|record| record.created_at))
                         .unwrap_or(now);
                     let expires_at = time_to_live.map(|duration| expiry(now, duration));
-                    self.version += 1;
-                    let version = Version::new(self.version);
+                    counter += 1;
+                    let version = Version::new(counter);
                     versions.push(version);
                     self.put(
                         namespace,
@@ -357,8 +366,8 @@ impl Rows {
                 }
                 BatchWrite::Append { namespace, meta, value, time_to_live } => {
                     let expires_at = time_to_live.map(|duration| expiry(now, duration));
-                    self.version += 1;
-                    let version = Version::new(self.version);
+                    counter += 1;
+                    let version = Version::new(counter);
                     versions.push(version);
                     let record = Record {
                         meta: meta.into(),
@@ -372,7 +381,7 @@ impl Rows {
                     self.put(namespace, log_key(version).into(), record);
                 }
                 BatchWrite::Restore { namespace, item } => {
-                    self.version += 1;
+                    counter += 1;
                     restored = restored.max(Some(item.version.number()));
                     let record = Record {
                         meta: item.meta.into(),
@@ -396,10 +405,13 @@ impl Rows {
             }
         }
         if versions.is_empty() && restored.is_none() && removed > 0 {
-            self.version += 1;
+            counter += 1;
         }
-        self.version = self.version.max(restored.unwrap_or(0));
-        versions
+        counter = counter.max(restored.unwrap_or(0));
+        if counter > 0 {
+            self.versions.insert(partition, counter);
+        }
+        (versions, Version::new(counter))
     }
 
     fn put(&mut self, namespace: Namespace, key: Key, record: Record) {

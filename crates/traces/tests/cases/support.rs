@@ -12,7 +12,7 @@ use treehold_core::ops::Version;
 use treehold_core::reserved::TRACES;
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
+    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
     StoreExtensions,
 };
 use treehold_traces::{
@@ -238,8 +238,8 @@ impl Store for Staged {
         }
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

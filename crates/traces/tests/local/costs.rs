@@ -11,8 +11,8 @@ use treehold_core::error::Result;
 use treehold_core::ops::Version;
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, BatchWrite, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions, Store,
-    StoreCapabilities, StoreExtensions,
+    Batch, BatchWrite, Item, ItemPart, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanEntry, ScanOptions,
+    Store, StoreCapabilities, StoreExtensions,
 };
 use treehold_traces::{
     AddOptions, MessageRef, MessageUpdate, MessagesQuery, NewGoal, NewTrace, PathQuery, SequenceRange, StoredTraces, TraceId, TraceStatus,
@@ -108,9 +108,9 @@ impl Store for Counting {
         self.inner.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
         self.note([]);
-        self.inner.current_version().await
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::ops::Version;
-use treehold_store::{NamespacesOptions, Store};
+use treehold_core::reserved::TRACES;
+use treehold_store::{NamespacesOptions, Partition, Store};
 use treehold_traces::layout::{ExportOptions, ImportOptions, export_directory, import_directory};
 use treehold_traces::{TraceStore, Traces, TracesQuery};
 
@@ -188,7 +189,7 @@ async fn deleted_import_leaves_no_rows() {
     }
     sweep_later(&store).await;
     assert_eq!(spaces(&store).await, before);
-    assert!(store.current_version().await.unwrap() > Version::new(0));
+    assert!(store.current_version(&Partition::new(TRACES).unwrap()).await.unwrap() > Version::new(0));
     import(&traces, original.path()).await;
     assert_eq!(traces.list_traces(&TracesQuery::default()).await.unwrap().total, 5);
 }

@@ -6,6 +6,8 @@ use std::fs;
 use std::path::Path;
 use treehold_core::error::ErrorKind;
 use treehold_core::json::Json;
+use treehold_core::reserved::TRACES;
+use treehold_store::Partition;
 use treehold_traces::layout::{ExportOptions, ImportOptions, ImportReport, ImportedTrace, export_directory, import_directory};
 use treehold_traces::{
     AddOptions, GoalStatus, GoalUpdate, MessageRef, MessageUpdate, MessagesQuery, NewGoal, NewMessage, NewTrace, PathQuery, StoredTraces,
@@ -164,10 +166,11 @@ async fn repeated_import_changes_nothing_and_changed_files_are_refused() {
     let traces = ada(&store);
     import(&traces, original.path()).await;
     traces.add_messages(&address("abc-123"), vec![NewMessage::text("user", "more")], &AddOptions::new()).await.unwrap();
-    let version = store.current_version().await.unwrap();
+    let partition = Partition::new(TRACES).unwrap();
+    let version = store.current_version(&partition).await.unwrap();
     let report = import(&traces, original.path()).await;
     assert!(report.traces.len() == 4 && report.traces.iter().all(|trace| trace.repeated && trace.messages == 0), "{report:?}");
-    assert_eq!(store.current_version().await.unwrap(), version);
+    assert_eq!(store.current_version(&partition).await.unwrap(), version);
     write(original.path(), "abc-123/new.txt", "new");
     let report = import(&traces, original.path()).await;
     assert_eq!((report.traces.len(), report.failures.len()), (3, 1));

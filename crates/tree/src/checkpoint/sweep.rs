@@ -40,7 +40,7 @@ pub(super) struct SweepOptions<'s> {
 pub(super) async fn sweep(store: &dyn Store, place: &UserNamespaces, options: &SweepOptions<'_>) -> Result<Swept> {
     for _ in 0..LISTINGS_MAX {
         let before = pruned(store, place).await?;
-        let began = store.current_version().await?;
+        let began = store.current_version(&place.heads.partition()).await?;
         let roots = roots(store, place, options.gone).await?;
         if pruned(store, place).await? != before {
             continue;
@@ -115,7 +115,7 @@ async fn mark(place: &UserNamespaces, roots: HashSet<PageId>, pages_max: usize) 
 
 struct Sweep<'s> {
     store: &'s dyn Store,
-    /// The version of the store when the sweep began.
+    /// The version of the user's partition when the sweep began.
     began: Version,
     dry_run: bool,
     /// The most rows that are removed at once.

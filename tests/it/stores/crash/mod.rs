@@ -310,7 +310,7 @@ async fn count_in_four_processes(test: &str, path: &Path, open: impl AsyncFn(&Pa
     let counter = store.get(&namespace(), "counter").await.unwrap().unwrap();
     assert_eq!(counter.value, format!("{}", PROCESSES * EACH));
     // Two versions per batch, from one counter shared by all processes.
-    assert_eq!(store.current_version().await.unwrap().number(), PROCESSES * EACH * 2);
+    assert_eq!(store.current_version(&namespace().partition()).await.unwrap().number(), PROCESSES * EACH * 2);
 }
 
 /// All four start on a file that does not exist yet.

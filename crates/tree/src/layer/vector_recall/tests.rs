@@ -11,7 +11,8 @@ use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::ops::Snippet;
 use treehold_store::{
-    Batch, Item, ItemPart, MemoryStore, NamespacePage, NamespacesOptions, Scan, ScanOptions, StoreCapabilities, StoreExtensions, Watch,
+    Batch, Item, ItemPart, MemoryStore, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, StoreCapabilities, StoreExtensions,
+    Watch,
 };
 
 /// An embedder that knows two topics, cars and food, by a few words each.
@@ -338,8 +339,8 @@ impl Store for Failing {
         self.rows.commit(batch).await
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.rows.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.rows.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_store::{
-    Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, Store, StoreCapabilities, StoreExtensions,
+    Batch, Item, MemoryStore, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities,
+    StoreExtensions,
 };
 
 /// A one-time action at some moment of a commit.
@@ -144,8 +145,8 @@ impl Store for Lossy {
         answer
     }
 
-    async fn current_version(&self) -> Result<Version> {
-        self.inner.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.inner.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<treehold_store::Watch> {

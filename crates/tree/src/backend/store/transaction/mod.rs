@@ -364,7 +364,7 @@ impl<'b> StoreTransaction<'b> {
 
     async fn begin_scan(&mut self) -> Result<()> {
         if self.since.is_none() {
-            self.since = Some(self.backend.store.current_version().await?);
+            self.since = Some(self.backend.store.current_version(&self.backend.namespace.partition()).await?);
         }
         Ok(())
     }
