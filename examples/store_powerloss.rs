@@ -14,7 +14,7 @@
 //! shown must be there, whole. `store_powerloss show ENGINE DIR` opens a store and prints `shown N` for each batch it
 //! reads, then `ended`, and waits for a line on standard input.
 //!
-//! ENGINE is `sqlite` or `sled`. With `-past`, as in `sqlite-past`, the rows are files of a tree that keeps their past, and what is left of
+//! ENGINE is `sqlite`, `sqlite-directory` or `sled`. With `-past`, as in `sqlite-past`, the rows are files of a tree that keeps their past, and what is left of
 //! the past must be whole too: each content that the log of a file calls kept can be read, and is that of an earlier batch.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
@@ -76,6 +76,8 @@ impl Subject {
         let store: Arc<dyn Store> = match name {
             #[cfg(feature = "sqlite")]
             "sqlite" => Arc::new(treehold::store::SqliteStore::open(directory.join("store.db"))?),
+            #[cfg(feature = "sqlite")]
+            "sqlite-directory" => Arc::new(treehold::store::SqliteDirectory::open(directory.join("store"))?),
             #[cfg(feature = "sled")]
             "sled" => Arc::new(treehold::store::SledStore::open(directory.join("store.sled"))?),
             _ => panic!("no engine `{name}` in this build"),

@@ -242,7 +242,7 @@ def all_recoveries(options, engine):
             if problem:
                 bad += 1
                 print(f"BAD {engine}, power lost after a kill before {call} {number}: {problem}", flush=True)
-    print(f"{engine:7} {'write':7} {'kill, then power':20} {tried:5} points of {len(taken):5}, {open_writes:5} writes open", flush=True)
+    print(f"{engine:16} {'write':7} {'kill, then power':20} {tried:5} points of {len(taken):5}, {open_writes:5} writes open", flush=True)
     if not open_writes:
         bad += 1
         print(f"BAD {engine}: no write was open at a kill, so nothing was tried", flush=True)
@@ -286,7 +286,7 @@ def all_points(options, engine):
                             print(f"BAD {engine}, {phase}, {fault} at {call} {number}: {problem}", flush=True)
                             for line in lines[-6:]:
                                 print(f"      {line[:400]}", flush=True)
-                print(f"{engine:7} {phase:7} {fault:20} {len(taken):5} points of {len(of_fault):5}, {results['met']:5} felt, "
+                print(f"{engine:16} {phase:7} {fault:20} {len(taken):5} points of {len(of_fault):5}, {results['met']:5} felt, "
                       f"{results['acknowledged']:6} batches acknowledged", flush=True)
                 if not results["met"]:
                     bad += 1
@@ -406,6 +406,9 @@ class Mcp(Lines):
     write, shows = Run.write, Run.shows
 
 
+# The store of a program by the engine.
+URLS = {"sqlite": "sqlite:store.db", "sqlite-directory": "sqlite:store/", "sled": "sled:store.sled"}
+
 DOORS = {"serve": Serve, "run": Run, "mcp": Mcp}
 
 
@@ -424,7 +427,7 @@ def level(options, engine, door, size_kib, index):
     with tempfile.TemporaryDirectory() as mount:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", mount], check=True)
         try:
-            url = "sqlite:store.db" if engine == "sqlite" else "sled:store.sled"
+            url = URLS[engine]
             with open(os.path.join(mount, "treehold.toml"), "w") as file:
                 file.write(CONFIG.format(url=url))
             way = DOORS[door](options, mount)
@@ -461,7 +464,7 @@ def level(options, engine, door, size_kib, index):
 def all_levels(options, engine):
     """Tests full disks of several sizes under every entry point. Returns the number of failures."""
     bad = 0
-    low, high = (64, 2600) if engine == "sqlite" else (64, 6400)
+    low, high = (64, 6400) if engine == "sled" else (64, 2600)
     sizes = [low + (high - low) * index // max(1, options.levels - 1) // 4 * 4 for index in range(options.levels)]
     for door in DOORS:
         acknowledged = 0
@@ -473,7 +476,7 @@ def all_levels(options, engine):
                 if problem:
                     bad += 1
                     print(f"BAD {engine}, {door} on a disk of {size} KiB: {problem}", flush=True)
-        print(f"{engine:7} {door:7} {'full disk':20} {len(sizes):5} sizes, {acknowledged:6} changes acknowledged", flush=True)
+        print(f"{engine:16} {door:7} {'full disk':20} {len(sizes):5} sizes, {acknowledged:6} changes acknowledged", flush=True)
     return bad
 
 
@@ -483,7 +486,7 @@ def main():
     parser.add_argument("--program", required=True)
     for name in ("points", "levels", "jobs", "seed"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("engines", nargs="+", choices=["sqlite", "sled", "sqlite-past", "sled-past"])
+    parser.add_argument("engines", nargs="+", choices=[*URLS, "sqlite-past", "sled-past"])
     options = parser.parse_args()
     options.writer, options.program = os.path.abspath(options.writer), os.path.abspath(options.program)
     bad = 0

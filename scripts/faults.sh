@@ -3,14 +3,14 @@
 # process has shown what a killed one left, and fills the disk under `serve`, `run` and `mcp`. Fails if an acknowledged or shown change is
 # lost or torn, or a store cannot be opened again. The writer of `-past` changes files that keep their past, which must be whole too.
 #
-#   scripts/faults.sh [ENGINE...]                 (default: sqlite sled sqlite-past sled-past)
+#   scripts/faults.sh [ENGINE...]                 (default: sqlite sqlite-directory sled sqlite-past sled-past)
 #
 # POINTS (all) is how many system calls of each kind and phase are tested, evenly spread. LEVELS (16) is the number of disk sizes, 0 for
 # none. JOBS (2) run in parallel. SEED (0) shifts the selection. Needs strace, which is installed if it is missing, and root for the disks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 engines=("$@")
-[ "${#engines[@]}" -gt 0 ] || engines=(sqlite sled sqlite-past sled-past)
+[ "${#engines[@]}" -gt 0 ] || engines=(sqlite sqlite-directory sled sqlite-past sled-past)
 if ! command -v strace > /dev/null; then
   as_root=$([ "$(id -u)" = 0 ] || echo sudo)
   $as_root apt-get update --quiet --quiet

@@ -12,7 +12,7 @@ harness="${1:-${POWERLOSS_HARNESS:-}}"
 [ -n "$harness" ] || { echo "name the harness: scripts/powerloss.sh HARNESS" >&2; exit 2; }
 shift || true
 engines=("$@")
-[ "${#engines[@]}" -gt 0 ] || engines=(sqlite sled)
+[ "${#engines[@]}" -gt 0 ] || engines=(sqlite sqlite-directory sled)
 command -v strace > /dev/null || { echo "strace is not installed" >&2; exit 2; }
 
 profile="${POWERLOSS_PROFILE:-debug}"

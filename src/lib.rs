@@ -93,7 +93,7 @@ pub mod store {
     #[cfg(feature = "sled")]
     pub use treehold_sled::{SledOptions, SledStore};
     #[cfg(feature = "sqlite")]
-    pub use treehold_sqlite::{SnapshotOptions, SnapshotProgress, SqliteOptions, SqliteStore};
+    pub use treehold_sqlite::{SnapshotOptions, SnapshotProgress, SqliteDirectory, SqliteDirectoryOptions, SqliteOptions, SqliteStore};
     pub use treehold_store::*;
 }
 

@@ -304,9 +304,10 @@ impl Located {
         self.location.path()
     }
 
-    /// Returns the file of a SQLite store.
+    /// Returns the file of a SQLite store; `None` for one with a file for each partition.
     pub(super) fn sqlite_file(&self) -> Option<PathBuf> {
-        self.path().filter(|_| self.engine == "sqlite").map(Path::to_owned)
+        let is_file = self.engine == "sqlite" && !self.to_string().ends_with('/');
+        self.path().filter(|_| is_file).map(Path::to_owned)
     }
 
     pub(super) async fn open(&self) -> Result<Arc<dyn Store>> {

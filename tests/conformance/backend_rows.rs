@@ -21,6 +21,8 @@ backend_conformance!(
 );
 #[cfg(feature = "sqlite")]
 backend_conformance!(store_sqlite, trees::store_sqlite);
+#[cfg(feature = "sqlite")]
+backend_conformance!(store_sqlite_directory, trees::store_sqlite_directory);
 #[cfg(feature = "sled")]
 backend_conformance!(store_sled, trees::store_sled);
 #[cfg(feature = "mysql")]

@@ -61,6 +61,16 @@ async fn store_sqlite() -> Fresh<dyn Checkpointer> {
 #[cfg(feature = "sqlite")]
 checkpointer_conformance!(store_sqlite, crate::checkpointer::store_sqlite);
 
+#[cfg(feature = "sqlite")]
+async fn store_sqlite_directory() -> Fresh<dyn Checkpointer> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = treehold::store::SqliteDirectory::open(directory.path().join("store")).unwrap();
+    of(StoreCheckpointer::new(Arc::new(store))).keeping(directory)
+}
+
+#[cfg(feature = "sqlite")]
+checkpointer_conformance!(store_sqlite_directory, crate::checkpointer::store_sqlite_directory);
+
 #[cfg(feature = "sled")]
 async fn store_sled() -> Fresh<dyn Checkpointer> {
     let directory = tempfile::tempdir().unwrap();

@@ -20,6 +20,16 @@ async fn fresh_sqlite() -> Fresh<dyn Store> {
 #[cfg(feature = "sqlite")]
 treehold::store_conformance!(sqlite, fresh_sqlite);
 
+#[cfg(feature = "sqlite")]
+async fn fresh_sqlite_directory() -> Fresh<dyn Store> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = treehold::store::SqliteDirectory::open(directory.path().join("store")).unwrap();
+    Fresh::new(Arc::new(store) as Arc<dyn Store>).keeping(directory)
+}
+
+#[cfg(feature = "sqlite")]
+treehold::store_conformance!(sqlite_directory, fresh_sqlite_directory);
+
 #[cfg(feature = "sled")]
 async fn fresh_sled() -> Fresh<dyn Store> {
     let directory = tempfile::tempdir().unwrap();

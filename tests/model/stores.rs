@@ -484,12 +484,19 @@ fn memory() {
     histories(256, |_| MemoryStore::new());
 }
 
-// The commits of the next two stores wait for a disk, so they run fewer histories.
+// The commits of the next stores wait for a disk, so they run fewer histories.
 
 #[cfg(feature = "sqlite")]
 #[test]
 fn sqlite() {
     histories(24, |path| treehold::store::SqliteStore::open(path).unwrap());
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn sqlite_directory() {
+    let options = |path: &Path| treehold::store::SqliteDirectoryOptions::new(path).with_open_max(1);
+    histories(24, |path| treehold::store::SqliteDirectory::open_with(options(path)).unwrap());
 }
 
 #[cfg(feature = "sled")]

@@ -1,6 +1,8 @@
-//! The engine of `sqlite:FILE` in configurations, which takes over the default file under the former name of the product.
+//! The engine of `sqlite:FILE` and `sqlite:DIRECTORY/` in configurations, which takes over the default file under the former name of the
+//! product.
 
-use crate::{SqliteOptions, SqliteStore};
+use crate::directory::MARK;
+use crate::{SqliteDirectory, SqliteOptions, SqliteStore};
 use async_trait::async_trait;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,7 +20,7 @@ const FORMER_FILE: &str = "stratafs.db";
 const DIRECTORY: &str = "treehold";
 const FORMER_DIRECTORY: &str = "stratafs";
 
-/// Stores in SQLite files: `sqlite:FILE`.
+/// Stores in SQLite files: `sqlite:FILE`, and `sqlite:DIRECTORY/` with a file for each partition.
 #[derive(Debug, Clone, Copy)]
 pub struct SqliteEngine;
 
@@ -32,7 +34,12 @@ impl StoreEngine for SqliteEngine {
     }
 
     fn locate(&self, url: &StoreUrl<'_>) -> Result<Arc<dyn StoreLocation>, InvalidStoreUrl> {
-        Ok(Arc::new(Location(url.path()?)))
+        let path = url.path()?;
+        if url.location().ends_with('/') {
+            // Without the slash at its end, which would hide the name of the directory.
+            return Ok(Arc::new(DirectoryLocation(path.components().collect())));
+        }
+        Ok(Arc::new(Location(path)))
     }
 }
 
@@ -68,6 +75,36 @@ impl StoreLocation for Location {
     async fn migrate(&self, options: &MigrateOptions, report: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
         let file = self.0.clone();
         migrate_blocking(options, report, move |options, report| migrate(&file, options, report)).await
+    }
+}
+
+/// A directory with a SQLite file for each partition.
+#[derive(Debug)]
+struct DirectoryLocation(PathBuf);
+
+impl fmt::Display for DirectoryLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sqlite:{}/", self.0.display())
+    }
+}
+
+#[async_trait]
+impl StoreLocation for DirectoryLocation {
+    fn capabilities(&self) -> StoreCapabilities {
+        SqliteStore::offers()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.0)
+    }
+
+    async fn open(&self) -> Result<Arc<dyn Store>> {
+        open_embedded(&self.0, |path| path.join(MARK), |path| Ok(Arc::new(SqliteDirectory::open(path)?))).await
+    }
+
+    async fn migrate(&self, options: &MigrateOptions, report: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
+        let path = self.0.clone();
+        migrate_blocking(options, report, move |options, report| SqliteDirectory::migrate(&path, options, report)).await
     }
 }
 

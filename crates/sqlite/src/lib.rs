@@ -1,4 +1,5 @@
-//! Rows in one SQLite file, shared by any number of processes.
+//! Rows in SQLite files, shared by any number of processes: a [`SqliteStore`] in one file, or a [`SqliteDirectory`] with a file for each
+//! partition.
 //!
 //! The database uses a write-ahead log with `synchronous=FULL`, so an acknowledged commit survives a power loss. One
 //! thread writes and commits in groups ([`committer`](treehold_store::committer)). Each read uses its own connection and waits
@@ -6,6 +7,7 @@
 //! split into chunks. Start with `open.rs` for the file and its schema, then read `body.rs`, `read.rs` and `write.rs`.
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,7 @@ use treehold_store::{
 };
 
 mod body;
+mod directory;
 mod engine;
 mod error;
 #[cfg(test)]
@@ -38,6 +41,7 @@ use read::{Got, ReaderPool, ScanRun};
 use watched::Watched;
 use write::SqliteWriter;
 
+pub use directory::{SqliteDirectory, SqliteDirectoryOptions};
 pub use engine::SqliteEngine;
 pub use snapshot::{SnapshotOptions, SnapshotProgress};
 
@@ -73,6 +77,8 @@ pub struct SqliteOptions {
     /// Once the write-ahead log exceeds this many bytes, a commit waits up to 100 ms for readers to finish, so that the
     /// log can restart. The log keeps growing while a reader stays longer. Default 64 MiB.
     pub log_bytes_max: u64,
+    /// How many idle connections are kept for readers.
+    idle_readers_max: usize,
 }
 
 impl SqliteOptions {
@@ -84,6 +90,7 @@ impl SqliteOptions {
             busy_timeout: Duration::from_secs(10),
             cache_bytes: 8 << 20,
             log_bytes_max: 64 << 20,
+            idle_readers_max: read::IDLE_MAX,
         }
     }
 
@@ -259,6 +266,22 @@ impl SqliteStore {
                 Ok(()) = progress.changed() => report(*progress.borrow_and_update()),
             }
         }
+    }
+
+    /// Returns whether this is the only handle.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+
+    /// Returns the first namespace with a row, expired or not.
+    fn first_namespace(&self) -> Result<Option<Namespace>> {
+        let page = self.shared.readers.take()?.namespaces(&NamespacesOptions::new().with_limit(1), i64::MIN)?;
+        Ok(page.namespaces.into_iter().next())
+    }
+
+    /// Returns when the next row expires.
+    fn next_expiry(&self) -> Result<Option<Timestamp>> {
+        self.shared.readers.take()?.next_expiry()
     }
 
     fn now(&self) -> i64 {

@@ -22,7 +22,7 @@ use treehold_store::within;
 use treehold_store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions, StoreStats};
 
 /// How many idle connections are kept. Concurrent reads open more as needed, and none waits.
-const IDLE_MAX: usize = 8;
+pub(super) const IDLE_MAX: usize = 8;
 
 /// The most faults reported from the engine's own check.
 const CHECK_FAULTS_MAX: usize = 90;
@@ -77,7 +77,7 @@ impl Drop for Reader {
             return;
         }
         let mut idle = self.pool.idle.lock();
-        if idle.len() < IDLE_MAX {
+        if idle.len() < self.pool.options.idle_readers_max {
             idle.push(connection);
         }
     }
@@ -271,6 +271,13 @@ impl Reader {
             )
             .and_then(|mut statement| statement.query_row((start, End(end), now), |row| row.get(0)).optional())
             .map_err(failed)
+    }
+
+    /// Returns when the next row expires.
+    pub(super) fn next_expiry(&self) -> Result<Option<Timestamp>> {
+        let sql = "SELECT expires_at FROM items WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
+        let next = self.connection().query_row(sql, [], |row| row.get(0)).optional().map_err(failed)?;
+        next.map(time).transpose()
     }
 
     /// Returns the version of the newest commit.

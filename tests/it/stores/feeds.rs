@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use treehold::checkpoint::StoreCheckpointer;
 use treehold::feed::{FeedEvent, FeedPosition};
-use treehold::store::{MysqlOptions, MysqlStore, Namespace, PostgresStore, RedisOptions, RedisStore, SqliteStore, Store};
+use treehold::store::{MysqlOptions, MysqlStore, Namespace, PostgresStore, RedisOptions, RedisStore, SqliteDirectory, SqliteStore, Store};
 use treehold::{Feed, Scope, StoreBackend, ToolCall, Workspace};
 
 const PROCESSES: usize = 3;
@@ -86,6 +86,13 @@ async fn assert_all_receive_the_same_events(stores: Vec<Arc<dyn Store>>) {
 async fn sqlite_processes_receive_the_same_events() {
     let directory = tempfile::tempdir().unwrap();
     let open = || Arc::new(SqliteStore::open(directory.path().join("s.db")).unwrap()) as Arc<dyn Store>;
+    assert_all_receive_the_same_events((0..PROCESSES).map(|_| open()).collect()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_of_a_sqlite_directory_receive_the_same_events() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Arc::new(SqliteDirectory::open(directory.path().join("store")).unwrap()) as Arc<dyn Store>;
     assert_all_receive_the_same_events((0..PROCESSES).map(|_| open()).collect()).await;
 }
 

@@ -245,6 +245,28 @@ async fn histories_of_processes_are_linearizable_on_sqlite() {
         .await;
 }
 
+#[cfg(feature = "sqlite")]
+async fn open_sqlite_directory(path: &str) -> Arc<dyn Store> {
+    Arc::new(treehold::store::SqliteDirectory::open(path).unwrap())
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_of_tasks_are_linearizable_on_a_sqlite_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open_sqlite_directory(directory.path().join("store").to_str().unwrap()).await;
+    check_tasks("histories_of_tasks_are_linearizable_on_a_sqlite_directory", store).await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_of_processes_are_linearizable_on_a_sqlite_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let test = "histories_of_processes_are_linearizable_on_a_sqlite_directory";
+    check_processes(test, path.to_str().unwrap(), open_sqlite_directory).await;
+}
+
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Redis: run scripts/servers.sh"]

@@ -207,6 +207,27 @@ async fn killed_sqlite_writer_loses_and_tears_nothing() {
     .await;
 }
 
+#[cfg(feature = "sqlite")]
+fn open_sqlite_directory(path: &Path) -> Arc<dyn Store> {
+    Arc::new(treehold::store::SqliteDirectory::open(path).unwrap())
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn killed_sqlite_directory_writer_loses_and_tears_nothing() {
+    if let Some((path, first)) = part() {
+        return write(open_sqlite_directory(&path), first).await;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    kill_again_and_again(
+        "killed_sqlite_directory_writer_loses_and_tears_nothing",
+        &directory.path().join("store"),
+        async |path| open_sqlite_directory(path),
+        check,
+    )
+    .await;
+}
+
 #[cfg(feature = "sled")]
 fn open_sled(path: &Path) -> Arc<dyn Store> {
     Arc::new(treehold::store::SledStore::open(path).unwrap())
@@ -236,6 +257,17 @@ async fn sqlite_writer_with_failing_system_calls_loses_and_tears_nothing() {
         return write(open_sqlite(&path), first).await;
     }
     fault_at_system_calls("sqlite_writer_with_failing_system_calls_loses_and_tears_nothing", async |path| open_sqlite(path), check).await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+#[ignore = "needs strace and the right to trace"]
+async fn sqlite_directory_writer_with_failing_system_calls_loses_and_tears_nothing() {
+    if let Some((path, first)) = part() {
+        return write(open_sqlite_directory(&path), first).await;
+    }
+    let test = "sqlite_directory_writer_with_failing_system_calls_loses_and_tears_nothing";
+    fault_at_system_calls(test, async |path| open_sqlite_directory(path), check).await;
 }
 
 #[cfg(feature = "sled")]
@@ -320,6 +352,15 @@ async fn four_processes_lose_no_increment() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     count_in_four_processes("four_processes_lose_no_increment", &path, async |path| open_sqlite(path)).await;
+}
+
+/// All four create the directory and the file of the partition.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn four_processes_lose_no_increment_in_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    count_in_four_processes("four_processes_lose_no_increment_in_a_directory", &path, async |path| open_sqlite_directory(path)).await;
 }
 
 /// Opens the store of a prefix.

@@ -1,0 +1,389 @@
+//! Rows in a directory with one SQLite file for each partition.
+//!
+//! Tenants write side by side, each file is a [`SqliteStore`] of its own that can be backed up, moved or deleted as one, and a damaged one
+//! harms nobody else. A file is created with the first row of its partition, and opened when it is needed. The files used least recently are
+//! closed when too many are open.
+//!
+//! `names.rs` names the files, `opened.rs` opens and closes them, `walk.rs` lists them. `upkeep.rs` does what concerns all of them, and
+//! `watched.rs` notices the commits of other processes.
+
+mod names;
+mod opened;
+mod upkeep;
+mod walk;
+mod watched;
+
+use crate::open::{SCHEMA, sync_directory_of};
+use crate::{SqliteOptions, SqliteStore, WATCH_PAUSE};
+use async_trait::async_trait;
+use opened::OpenFiles;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use treehold_core::clock::Clock;
+use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+use treehold_core::ops::Version;
+use treehold_store::{
+    Batch, BatchWrite, Item, ItemPart, MigrateOptions, MigrateOutcome, MigrateProgress, MigrateReport, Namespace, NamespacePage,
+    NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities, StoreExtensions, Watch, precondition_failed,
+};
+use upkeep::Upkeep;
+use walk::Walk;
+use watched::WatchedFiles;
+
+/// The file that marks a directory as a store.
+pub(crate) const MARK: &str = "treehold-partitions";
+
+/// The content of the mark: the format of the directory.
+const MARK_TEXT: &str = "1\n";
+
+/// How many idle connections each file keeps for readers.
+const IDLE_READERS_MAX: usize = 2;
+
+/// Options for opening a [`SqliteDirectory`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SqliteDirectoryOptions {
+    /// The directory. It is created if missing, but its parent must exist.
+    pub path: PathBuf,
+    /// The clock for creation, modification and expiry times.
+    pub clock: Clock,
+    /// How long a commit waits for other processes' commits to the same file before it fails as `unavailable`. Default 10 s.
+    pub busy_timeout: Duration,
+    /// The page cache of the writer and of each reader of a file, in bytes. Default 1 MiB.
+    pub cache_bytes: usize,
+    /// As [`SqliteOptions::log_bytes_max`], for each file. Default 16 MiB.
+    pub log_bytes_max: u64,
+    /// How many files are kept open. Files in use stay open beyond that. Each has up to 10 file descriptors, and two threads while it is
+    /// written to. Default 64.
+    pub open_max: usize,
+}
+
+impl SqliteDirectoryOptions {
+    /// Uses the defaults for the directory at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            clock: Clock::system(),
+            busy_timeout: Duration::from_secs(10),
+            cache_bytes: 1 << 20,
+            log_bytes_max: 16 << 20,
+            open_max: 64,
+        }
+    }
+
+    /// Sets the clock for creation, modification and expiry times.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets how long a commit waits for other processes' commits to the same file.
+    #[must_use]
+    pub fn with_busy_timeout(mut self, busy_timeout: Duration) -> Self {
+        self.busy_timeout = busy_timeout;
+        self
+    }
+
+    /// Sets the page cache of the writer and of each reader of a file, in bytes.
+    #[must_use]
+    pub fn with_cache_bytes(mut self, cache_bytes: usize) -> Self {
+        self.cache_bytes = cache_bytes;
+        self
+    }
+
+    /// Sets how many files are kept open, at least 1.
+    #[must_use]
+    pub fn with_open_max(mut self, open_max: usize) -> Self {
+        self.open_max = open_max;
+        self
+    }
+
+    fn of_files(&self) -> SqliteOptions {
+        let Self { clock, busy_timeout, cache_bytes, log_bytes_max, .. } = self.clone();
+        SqliteOptions { clock, busy_timeout, cache_bytes, log_bytes_max, idle_readers_max: IDLE_READERS_MAX, ..SqliteOptions::new("") }
+    }
+}
+
+/// A store with one SQLite file for each partition. Clones share the store.
+///
+/// Commits of different partitions go on side by side, and each has its own counter of versions. Deleting a file deletes its partition; a
+/// partition of the same name counts anew. Reads and commits cost what they cost in one [`SqliteStore`], plus about a millisecond when a
+/// file has to be opened. Listing the namespaces of several partitions opens each file.
+///
+/// # Examples
+/// ```
+/// use treehold_sqlite::SqliteDirectory;
+/// use treehold_store::{Batch, Namespace, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("agents");
+/// let store = SqliteDirectory::open(&path)?;
+/// let notes = Namespace::new(["acme", "ada", "notes"])?;
+/// store.commit(Batch::new().put(&notes, "today", "walk the dog")).await?;
+/// assert!(path.join("acme/ada.db").is_file());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SqliteDirectory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    files: OpenFiles,
+    watched: WatchedFiles,
+    upkeep: Upkeep,
+    name: String,
+}
+
+impl SqliteDirectory {
+    /// Opens a directory with default options, and creates it if missing. Blocks.
+    ///
+    /// # Errors
+    /// See [`SqliteDirectory::open_with`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(SqliteDirectoryOptions::new(path.as_ref()))
+    }
+
+    /// Opens a directory. Blocks.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if the directory's parent does not exist. [`NotADirectory`](ErrorKind::NotADirectory) for a file.
+    /// [`Corrupt`](ErrorKind::Corrupt) for a directory with other content. [`Unsupported`](ErrorKind::Unsupported) for a store of a newer
+    /// version. [`PermissionDenied`](ErrorKind::PermissionDenied) and [`Unavailable`](ErrorKind::Unavailable) from the disk.
+    pub fn open_with(options: SqliteDirectoryOptions) -> Result<Self> {
+        let name = options.path.file_name().map_or_else(|| "sqlite".into(), |name| format!("sqlite:{}/", name.to_string_lossy()));
+        let path = std::path::absolute(&options.path).map_err(|cause| unusable(&options.path, cause))?;
+        prepare(&path)?;
+        let files = OpenFiles::new(path, options.of_files(), options.open_max);
+        Ok(Self { shared: Arc::new(Shared { files, watched: WatchedFiles::default(), upkeep: Upkeep::default(), name }) })
+    }
+
+    /// Migrates every file of a former layout to the present one, each in one transaction. Blocks. `tell` receives the progress of each.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no store. Otherwise as [`SqliteStore::migrate`].
+    pub fn migrate(path: &Path, how: &MigrateOptions, tell: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
+        if !path.join(MARK).exists() {
+            let message = "there is no store with a file for each partition; name the directory of one";
+            return Err(Error::new(ErrorKind::NotFound, message).with_source(AtHost::new(path)));
+        }
+        let mut report = MigrateReport::up_to_date();
+        for file in names::all(path)? {
+            let migrated = SqliteStore::migrate(&SqliteOptions::new(file), how, tell)?;
+            if migrated.outcome != MigrateOutcome::UpToDate {
+                report.outcome = migrated.outcome;
+            }
+            for (name, rows) in migrated.rows {
+                *report.rows.entry(name).or_default() += rows;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Returns the store of the partition of a namespace; `None` if it holds no rows.
+    async fn find(&self, namespace: &Namespace) -> Result<Option<SqliteStore>> {
+        let partition = namespace.partition();
+        self.shared.files.find(&partition).await.map_err(|error| of_partition(&partition, error))
+    }
+}
+
+/// Creates the directory if it is missing, and checks its mark.
+fn prepare(path: &Path) -> Result<()> {
+    let failed = |cause| unusable(path, cause);
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        created => {
+            created.map_err(failed)?;
+            sync_directory_of(path).map_err(failed)?;
+        }
+    }
+    let mark = path.join(MARK);
+    match std::fs::read_to_string(&mark) {
+        Ok(text) if text == MARK_TEXT => Ok(()),
+        // Another process was stopped while it made the mark.
+        Ok(text) if text.is_empty() => write_mark(&mark).map_err(failed),
+        Ok(_) => {
+            let message = "the store's directory was written by a newer version; upgrade this program";
+            Err(Error::unsupported(message).with_source(AtHost::new(path)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if std::fs::read_dir(path).map_err(failed)?.next().is_some() {
+                let message = "the directory holds other files and is not a treehold store; name an empty or a new one";
+                return Err(Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(path)));
+            }
+            write_mark(&mark).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Writes the mark in place: processes that open a new directory together write the same.
+fn write_mark(mark: &Path) -> io::Result<()> {
+    use std::io::Write;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(mark)?;
+    file.write_all(MARK_TEXT.as_bytes())?;
+    file.sync_all()?;
+    sync_directory_of(mark)
+}
+
+fn unusable(path: &Path, cause: io::Error) -> Error {
+    let (kind, message) = match cause.kind() {
+        io::ErrorKind::NotFound => (ErrorKind::NotFound, "the parent of the store's directory does not exist; create it"),
+        io::ErrorKind::NotADirectory => (ErrorKind::NotADirectory, "the path of the store's directory is a file; name a directory"),
+        io::ErrorKind::PermissionDenied => {
+            (ErrorKind::PermissionDenied, "the store's directory is not writable; change its permissions or name another one")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            (ErrorKind::ReadOnly, "the store's directory is on a read-only file system; name one on another")
+        }
+        _ => (ErrorKind::Unavailable, "the store's directory cannot be used; check its disk and try again"),
+    };
+    Error::new(kind, message).with_source(AtHost::new(path).with_cause(cause))
+}
+
+/// Adds to an error which file it is about.
+fn of_partition(partition: &Partition, error: Error) -> Error {
+    let message = format!("the file of the partition `{partition}`: {}", error.message());
+    error.with_message(message)
+}
+
+#[async_trait]
+impl Store for SqliteDirectory {
+    fn capabilities(&self) -> StoreCapabilities {
+        SqliteStore::offers()
+    }
+
+    fn extensions(&self) -> StoreExtensions<'_> {
+        StoreExtensions::new().with_maintenance(self)
+    }
+
+    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
+        match self.find(namespace).await? {
+            Some(store) => store.get(namespace, key).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
+        match self.find(namespace).await? {
+            Some(store) => store.get_part(namespace, key, range).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
+        match self.find(namespace).await? {
+            Some(store) => store.get_many(namespace, keys, with_values).await,
+            None => Ok(vec![None; keys.len()]),
+        }
+    }
+
+    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
+        match self.find(namespace).await? {
+            Some(store) => store.scan(namespace, options).await,
+            None => Ok(Scan::default()),
+        }
+    }
+
+    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
+        let Some(prefix) = options.prefix() else { return Ok(NamespacePage::default()) };
+        let mut found: Vec<Namespace> = Vec::new();
+        let after = options.start_after.as_ref().map(Namespace::partition);
+        let mut walk = Walk::new(&self.shared.files, prefix, after.as_ref());
+        while let Some(file) = walk.next().await? {
+            // One more than asked for tells whether more follow.
+            let wanted = options.clone().with_limit(options.limit.saturating_add(1) - found.len());
+            let page = self.shared.files.look(&file, |store| async move { store.namespaces(wanted).await }).await;
+            found.extend(page.map_err(|error| of_partition(&file.partition, error))?.namespaces);
+            if found.len() > options.limit {
+                found.truncate(options.limit);
+                return Ok(NamespacePage::new(found, true));
+            }
+        }
+        Ok(NamespacePage::new(found, false))
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
+        batch.validate(&self.capabilities())?;
+        let Some(partition) = batch.partition() else { return Ok(Vec::new()) };
+        let adds = |write: &BatchWrite| matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. });
+        let failed = |error| of_partition(&partition, error);
+        let files = &self.shared.files;
+        let found = match batch.writes.iter().any(adds) {
+            false => files.find(&partition).await.map_err(failed)?,
+            // A batch that is refused creates no file.
+            true if !batch.preconditions.is_empty() && files.find(&partition).await.map_err(failed)?.is_none() => {
+                expect_absent(&batch)?;
+                Some(files.open(&partition).await.map_err(failed)?)
+            }
+            true => Some(files.open(&partition).await.map_err(failed)?),
+        };
+        let Some(store) = found else {
+            expect_absent(&batch)?;
+            return Ok(Vec::new());
+        };
+        let written = self.shared.watched.watches.written_by(&batch);
+        let versions = store.commit(batch).await?;
+        if !written.is_empty() {
+            let newest = match versions.last() {
+                Some(newest) => *newest,
+                None => store.current_version(&partition).await?,
+            };
+            self.shared.watched.announce(&partition, &written, versions.first().copied(), newest);
+        }
+        Ok(versions)
+    }
+
+    /// Returns the counter of the partition's file: 0 without one.
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        match self.shared.files.find(partition).await.map_err(|error| of_partition(partition, error))? {
+            Some(store) => store.current_version(partition).await,
+            None => Ok(Version::new(0)),
+        }
+    }
+
+    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
+        let look = |shared: Arc<Shared>| async move { shared.watched.look(&shared.files).await };
+        self.shared.watched.watches.watch_by_polling(namespace, &self.shared, WATCH_PAUSE, look).await
+    }
+}
+
+/// Checks the preconditions of a batch on a partition without rows.
+fn expect_absent(batch: &Batch) -> Result<()> {
+    for (index, precondition) in batch.preconditions.iter().enumerate() {
+        if !precondition.condition.holds(None) {
+            return Err(precondition_failed(index, precondition, None));
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for SqliteDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shared.name)
+    }
+}
+
+impl fmt::Debug for SqliteDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqliteDirectory").field(&self.shared.name).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! What concerns the files of all partitions: counting, checking, and giving back space.
+
+use super::names::{Found, file_of};
+use super::walk::Walk;
+use super::{SCHEMA, Shared, SqliteDirectory, of_partition};
+use crate::SqliteStore;
+use crate::recognise::with_suffix;
+use async_trait::async_trait;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_store::{Partition, Store, StoreDescription, StoreMaintenance, StoreStats};
+
+/// How many files one round visits at most. The next one goes on after them.
+const VISITS_MAX: usize = 10_000;
+
+/// The most findings of a check.
+const FINDINGS_MAX: usize = 100;
+
+/// How old a change must be so that the time of a file tells a later one from it.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// The times and sizes of a file and of its log, which differ after every commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileMark {
+    file: Option<(SystemTime, u64)>,
+    log: Option<(SystemTime, u64)>,
+}
+
+impl FileMark {
+    pub(super) fn of(file: &Path) -> Self {
+        let mark = |path: &Path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.modified().ok()?, found.len()))
+        };
+        Self { file: mark(file), log: mark(&with_suffix(file, "-wal")) }
+    }
+
+    /// Returns whether the mark of a later commit would differ.
+    pub(super) fn is_settled(&self) -> bool {
+        let now = SystemTime::now();
+        let is_old = |mark: &Option<(SystemTime, u64)>| mark.is_none_or(|(at, _)| now.duration_since(at).is_ok_and(|age| age > SETTLED));
+        is_old(&self.file) && is_old(&self.log)
+    }
+}
+
+/// What earlier rounds have left for later ones.
+#[derive(Debug, Default)]
+pub(super) struct Upkeep {
+    sweeps: Round,
+    shrinks: Round,
+}
+
+/// Rounds over the files, of which those without work are skipped until they change. Memory: some 60 bytes for each file.
+#[derive(Debug, Default)]
+struct Round {
+    state: Mutex<RoundState>,
+    hashes: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct RoundState {
+    /// The partition with which the next round begins.
+    from: Option<Partition>,
+    /// The marks of the files that had no work, by the hashes of their partitions, and when there will be some.
+    idle: HashMap<u64, (FileMark, Option<Timestamp>)>,
+}
+
+impl Round {
+    fn is_idle(&self, found: &Found, now: Timestamp) -> bool {
+        let idle = self.state.lock().idle.get(&self.hashes.hash_one(&found.partition)).copied();
+        idle.is_some_and(|(mark, due)| due.is_none_or(|due| now < due) && mark.is_settled() && mark == FileMark::of(&found.path))
+    }
+
+    fn rest(&self, found: &Found, due: Option<Timestamp>) {
+        let mark = FileMark::of(&found.path);
+        self.state.lock().idle.insert(self.hashes.hash_one(&found.partition), (mark, due));
+    }
+}
+
+/// What a visit of a file did.
+struct Visited {
+    done: usize,
+    /// Whether nothing is left to do until the file changes, or until then.
+    rest: Option<Option<Timestamp>>,
+}
+
+impl Shared {
+    /// Visits files until `limit` units of work are done. A file that fails is skipped.
+    async fn round<F: Future<Output = Result<Visited>>>(
+        &self,
+        round: &Round,
+        limit: usize,
+        now: Timestamp,
+        visit: impl Fn(SqliteStore, usize) -> F,
+    ) -> Result<usize> {
+        let from = round.state.lock().from.take();
+        let mut walk = Walk::new(&self.files, String::new(), from.as_ref());
+        // A round that begins in the middle ends with what comes before.
+        let before = from;
+        let mut is_past_the_end = before.is_none();
+        let (mut done, mut visits) = (0, 0);
+        while done < limit {
+            let found = match walk.next().await? {
+                Some(found) if is_past_the_end && before.as_ref().is_some_and(|before| found.partition >= *before) => return Ok(done),
+                Some(found) => found,
+                None if is_past_the_end => return Ok(done),
+                None => {
+                    is_past_the_end = true;
+                    walk = Walk::new(&self.files, String::new(), None);
+                    continue;
+                }
+            };
+            if round.is_idle(&found, now) {
+                continue;
+            }
+            if visits == VISITS_MAX {
+                round.state.lock().from = Some(found.partition);
+                return Ok(done);
+            }
+            visits += 1;
+            let left = limit - done;
+            match self.files.look(&found, |store| visit(store, left)).await {
+                Ok(visited) => {
+                    done += visited.done;
+                    if let Some(due) = visited.rest {
+                        round.rest(&found, due);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(partition = %found.partition, %error, "the upkeep of a partition failed; it is tried again once its file changes");
+                    round.rest(&found, None);
+                }
+            }
+            if done >= limit {
+                round.state.lock().from = Some(found.partition);
+            }
+        }
+        Ok(done)
+    }
+}
+
+#[async_trait]
+impl StoreMaintenance for SqliteDirectory {
+    /// Cost: two `stat` for each file, and an opening of those that have changed since the last sweep or have rows that expire.
+    async fn sweep(&self, limit: usize) -> Result<usize> {
+        let now = self.shared.files.options().clock.now();
+        let visit = |store: SqliteStore, left: usize| async move {
+            let done = store.sweep(left).await?;
+            let rest = if done < left { Some(store.next_expiry()?) } else { None };
+            Ok(Visited { done, rest })
+        };
+        self.shared.round(&self.shared.upkeep.sweeps, limit, now, visit).await
+    }
+
+    /// Cost: as [`SqliteStore`]'s, for each file that has changed since the last time.
+    async fn shrink(&self, pages: usize) -> Result<usize> {
+        let now = self.shared.files.options().clock.now();
+        let visit = |store: SqliteStore, left: usize| async move {
+            let done = store.shrink(left).await?;
+            Ok(Visited { done, rest: (done < left).then_some(None) })
+        };
+        self.shared.round(&self.shared.upkeep.shrinks, pages, now, visit).await
+    }
+
+    async fn compact(&self) -> Result<bool> {
+        let mut walk = Walk::new(&self.shared.files, String::new(), None);
+        while let Some(found) = walk.next().await? {
+            let compacted = self.shared.files.look(&found, |store| async move { store.compact().await }).await;
+            compacted.map_err(|error| of_partition(&found.partition, error))?;
+        }
+        Ok(true)
+    }
+
+    async fn describe(&self) -> Result<StoreDescription> {
+        let engine = format!("SQLite {}, a file for each partition", rusqlite::version());
+        Ok(StoreDescription::new(engine, self.capabilities().durability).with_schema(SCHEMA))
+    }
+
+    async fn stats(&self) -> Result<StoreStats> {
+        let mut stats = StoreStats::new();
+        let mut walk = Walk::new(&self.shared.files, String::new(), None);
+        while let Some(found) = walk.next().await? {
+            let counted = self.shared.files.look(&found, |store| async move { store.stats().await }).await;
+            let counted = counted.map_err(|error| of_partition(&found.partition, error))?;
+            stats.namespaces += counted.namespaces;
+            stats.items += counted.items;
+            stats.meta_bytes += counted.meta_bytes;
+            stats.value_bytes += counted.value_bytes;
+            stats.expired += counted.expired;
+            stats.stored_bytes = Some(stats.stored_bytes.unwrap_or(0) + counted.stored_bytes.unwrap_or(0));
+        }
+        Ok(stats)
+    }
+
+    async fn check(&self) -> Result<Vec<Error>> {
+        let mut findings = Vec::new();
+        let mut walk = Walk::new(&self.shared.files, String::new(), None);
+        while let Some(found) = walk.next().await?
+            && findings.len() < FINDINGS_MAX
+        {
+            let path = found.path.clone();
+            let root = self.shared.files.root().to_owned();
+            let checked = self.shared.files.look(&found, |store| async move {
+                let mut findings = store.check().await?;
+                if let Some(first) = store.first_namespace()?
+                    && file_of(&root, &first.partition()) != path
+                {
+                    let message = format!("it holds rows of the partition `{}`", first.partition());
+                    findings.push(Error::new(ErrorKind::Corrupt, message));
+                }
+                Ok(findings)
+            });
+            match checked.await {
+                Ok(of_file) => findings.extend(of_file.into_iter().map(|error| of_partition(&found.partition, error))),
+                Err(error) if error.kind() == ErrorKind::Corrupt => findings.push(of_partition(&found.partition, error)),
+                Err(error) => return Err(of_partition(&found.partition, error)),
+            }
+        }
+        findings.truncate(FINDINGS_MAX);
+        Ok(findings)
+    }
+}
