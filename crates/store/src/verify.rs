@@ -151,7 +151,7 @@ impl<L: FnMut(&Namespace, &Item) -> Result<()>> Rows<L> {
         let counter = store.current_version(&partition).await?;
         if newest > counter {
             let message = format!(
-                "a row of the partition `{partition}` has version {newest} and its counter is {counter}; new rows would reuse versions"
+                "a row of the partition `{partition}` has version {newest} and the counter of the partition is {counter}; new rows would reuse versions"
             );
             self.found.fault(Error::new(ErrorKind::Corrupt, message));
         }

@@ -245,7 +245,7 @@ fn verify_reports_each_damage_on_a_line() {
     for fault in [
         "the row `own.md` in `default/bob/memories` cannot be read",
         "is damaged: the content of a thread does not match its hash",
-        "and the counter of the store is",
+        "and the counter of the partition is",
         "in `default/default/_treehold/threads/heads` is damaged: ",
         "there are rows without a body",
     ] {
