@@ -42,6 +42,23 @@ pub(super) fn damaged(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what}; the database is damaged, restore it from a backup"))
 }
 
+/// The source of an error about keys that do not exist.
+#[derive(Debug)]
+struct Gone;
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the keys of the store do not exist")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+/// Returns whether an error says that the keys do not exist.
+pub(super) fn is_gone(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.downcast_ref::<Gone>().is_some())
+}
+
 /// Makes the error for an answer that no script returns.
 pub(super) fn unexpected() -> Error {
     Error::new(ErrorKind::Internal, "the server sent an unexpected answer; this is a bug in the program")
@@ -54,6 +71,7 @@ pub(super) fn of_schema(schema: &[u8]) -> Error {
             ErrorKind::Corrupt,
             "the store is gone: its server was emptied or lost its data; restore it, or open the store again to start empty",
         )
+        .with_source(Gone)
         .without_effect();
     }
     Error::unsupported("another version of this program has changed the store meanwhile; use that version, or restore the data")

@@ -1,8 +1,8 @@
 //! Rows in Redis or Valkey, on one server or a cluster, shared by several processes.
 //!
-//! A store consists of four keys with one hash tag, `{NAME}:rows` and its siblings, so a cluster keeps it in one slot.
-//! That makes batches over any namespaces atomic. A batch is one script, a page is one script, and a lookup by key is
-//! one command; nothing enumerates the server's keys. Start with `address.rs` for URLs and `link.rs` for connections,
+//! On one server a store consists of four keys, `{NAME}:rows` and its siblings. In a cluster each partition has four such keys, whose hash tag
+//! keeps them in one slot and lets a store spread over all masters; `places.rs` finds them. A batch is one script, a page is one script, and
+//! a lookup by key is one command; nothing enumerates the server's keys. Start with `address.rs` for URLs and `link.rs` for connections,
 //! then read `commit.lua` and `scan.lua`, the heart of the store.
 //!
 //! The four keys: `rows` is a hash with two fields per row, its record and its body, plus the counter. `keys` is a
@@ -10,14 +10,15 @@
 //! `changes` holds the namespaces, ordered by the version of their last change.
 
 use async_trait::async_trait;
-use parking_lot::RwLock;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use treehold_core::clock::Clock;
-use treehold_core::error::{Error, Result};
+use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
 use treehold_store::migrate::FORMER_NAME;
 use treehold_store::watch::Watches;
@@ -32,6 +33,7 @@ mod error;
 mod link;
 mod migrate;
 mod open;
+mod places;
 mod read;
 mod record;
 mod reply;
@@ -42,12 +44,22 @@ mod write;
 use address::Address;
 use link::Link;
 use open::Setup;
+use places::{Cluster, Place, Places};
 use script::Keys;
 
 pub use engine::RedisEngine;
 
 /// How often watched stores poll for namespaces that other processes changed.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
+
+/// How many partitions are asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// How many partitions one sweep visits at most.
+const VISITS_MAX: usize = 10_000;
+
+/// The most findings of a check.
+const FINDINGS_MAX: usize = 100;
 
 /// Options for opening a [`RedisStore`].
 #[derive(Clone)]
@@ -150,14 +162,17 @@ pub struct RedisStore {
 }
 
 struct Shared {
+    /// The link of the store's mark.
     link: Link,
-    keys: Keys,
+    places: Places,
     clock: Clock,
     rows_at_once: u64,
     setup: RwLock<Setup>,
     watches: Arc<Watches>,
-    /// The version up to which watchers know of other processes' commits.
-    announced: AtomicU64,
+    /// The version up to which the watchers of a partition know of other processes' commits, by the keys of the partition.
+    announced: Mutex<HashMap<String, u64>>,
+    /// The partition after which the next sweep goes on.
+    swept: Mutex<Option<Partition>>,
 }
 
 impl RedisStore {
@@ -187,17 +202,26 @@ impl RedisStore {
         let address = address_of(&options)?;
         let former = former_of(&address, &options)?;
         let keys = Keys::new(&address.prefix);
-        let link = Link::new(address, keys.clone(), options.connect_timeout, options.response_timeout);
+        let link = Link::new(address, &keys, options.connect_timeout, options.response_timeout);
         let setup = Setup::ask(&link).await.map_err(Error::without_effect)?;
         setup.check()?;
-        let version = open::open(&link, &keys, former.as_ref().map(|(keys, link)| (keys, link))).await?;
+        let former = former.as_ref().map(|(keys, link)| (keys, link));
+        let places = if link.address().is_cluster {
+            let cluster = Cluster::new(&link, &link.address().prefix);
+            open::open_in_cluster(&link, &keys, &cluster, former).await?;
+            Places::Many(cluster)
+        } else {
+            open::open(&link, &keys, former).await?;
+            Places::One(Arc::new(Place { link: link.clone(), keys }))
+        };
         let RedisOptions { clock, rows_at_once, .. } = options;
-        let (setup, watches, announced) = (RwLock::new(setup), Arc::default(), AtomicU64::new(version));
-        Ok(Self { shared: Arc::new(Shared { link, keys, clock, rows_at_once, setup, watches, announced }) })
+        let (setup, watches, announced, swept) = (RwLock::new(setup), Arc::default(), Mutex::default(), Mutex::default());
+        Ok(Self { shared: Arc::new(Shared { link, places, clock, rows_at_once, setup, watches, announced, swept }) })
     }
 
     /// Migrates a store of a former layout to the present one. If neither the URL nor the options name a prefix and the
-    /// store is under the former default, `stratafs`, its keys are renamed; in a cluster the prefix stays and has to be named.
+    /// store is under the former default, `stratafs`, its keys are renamed; in a cluster the prefix stays and has to be named. A store in a cluster
+    /// that has all its rows in one slot gets keys for each partition.
     /// An interrupted migration resumes on the next call; until then no version opens the store. Servers of the earlier version
     /// that still run fail on every call from the start of the migration. `tell` receives the progress.
     ///
@@ -217,10 +241,12 @@ impl RedisStore {
         let address = address_of(options)?;
         let former = former_of(&address, options)?;
         let keys = Keys::new(&address.prefix);
-        let link = Link::new(address, keys.clone(), options.connect_timeout, options.response_timeout);
+        let link = Link::new(address, &keys, options.connect_timeout, options.response_timeout);
         Setup::ask(&link).await.map_err(Error::without_effect)?.check()?;
         let former = former.as_ref().map(|(keys, link)| (keys, link));
-        migrate::Move { keys: &keys, link: &link, former }.run(how, tell).await
+        let cluster = link.address().is_cluster.then(|| Cluster::new(&link, &link.address().prefix));
+        let now = whole_microseconds(options.clock.now());
+        migrate::Move { keys: &keys, link: &link, former, cluster: cluster.as_ref(), now }.run(how, tell).await
     }
 
     fn now(&self) -> i64 {
@@ -244,23 +270,83 @@ fn former_of(address: &Address, options: &RedisOptions) -> Result<Option<(Keys, 
     }
     let address = address.clone().with_prefix(FORMER_NAME)?;
     let keys = Keys::new(&address.prefix);
-    let link = Link::new(address, keys.clone(), options.connect_timeout, options.response_timeout);
+    let link = Link::new(address, &keys, options.connect_timeout, options.response_timeout);
     Ok(Some((keys, link)))
 }
 
 impl Shared {
     /// Notifies watchers of the changes since the last call.
     async fn announce(&self) -> Result<()> {
-        let changed = read::changed_since(&self.link, &self.keys, self.announced.load(Ordering::Acquire)).await?;
-        for (namespace, version) in changed {
+        let mut watched: HashMap<String, Watched> = HashMap::new();
+        for namespace in self.watches.namespaces() {
+            let partition = namespace.partition();
+            let place = self.places.of(&partition);
+            let named = place.keys.changes().to_owned();
+            watched.entry(named).or_insert_with(|| Watched { place, partition, namespaces: Vec::new() }).namespaces.push(namespace);
+        }
+        self.announced.lock().retain(|named, _| watched.contains_key(named));
+        let looks = watched.into_iter().map(|(named, watched)| self.announce_in(named, watched));
+        stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    async fn announce_in(&self, named: String, watched: Watched) -> Result<()> {
+        let Watched { place, partition, namespaces } = watched;
+        let known = self.announced.lock().get(&named).copied();
+        let Some(since) = known else {
+            let version = self.version_of(&partition).await?;
+            self.announced.lock().entry(named).or_insert(version.number());
+            return Ok(());
+        };
+        let mut newest = since;
+        for (namespace, version) in read::changed_since(&place.link, &place.keys, since).await? {
             match namespace {
                 Some(namespace) => self.watches.notify(&namespace, version),
-                None => self.watches.notify_all(version),
+                None => namespaces.iter().for_each(|namespace| self.watches.notify(namespace, version)),
             }
-            self.announced.fetch_max(version.number(), Ordering::AcqRel);
+            newest = newest.max(version.number());
+        }
+        if let Some(announced) = self.announced.lock().get_mut(&named) {
+            *announced = newest.max(*announced);
         }
         Ok(())
     }
+
+    async fn version_of(&self, partition: &Partition) -> Result<Version> {
+        let read = |place: Arc<Place>| async move { read::current_version(&place.link, &place.keys).await };
+        self.places.read(partition, Version::new(0), read).await
+    }
+
+    /// Runs something for the keys of all partitions, in order.
+    async fn each<F: Future<Output = Result<bool>>>(
+        &self,
+        from: Option<Partition>,
+        now: i64,
+        mut run: impl FnMut(Option<Partition>, Arc<Place>) -> F,
+    ) -> Result<()> {
+        if let Places::One(place) = &self.places {
+            return run(None, place.clone()).await.map(drop);
+        }
+        let mut after = from;
+        loop {
+            let page = self.places.page(after.as_ref(), "", now).await?;
+            for partition in &page {
+                if !run(Some(partition.clone()), self.places.of(partition)).await? {
+                    return Ok(());
+                }
+            }
+            match page.last() {
+                Some(last) => after = Some(last.clone()),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// The watched namespaces of a partition.
+struct Watched {
+    place: Arc<Place>,
+    partition: Partition,
+    namespaces: Vec<Namespace>,
 }
 
 #[async_trait]
@@ -275,36 +361,82 @@ impl Store for RedisStore {
     }
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
-        read::get(&self.shared.link, &self.shared.keys, namespace, key, self.now()).await
+        let now = self.now();
+        let read = |place: Arc<Place>| async move { read::get(&place.link, &place.keys, namespace, key, now).await };
+        self.shared.places.read(&namespace.partition(), None, read).await
     }
 
     async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
-        read::get_part(&self.shared.link, &self.shared.keys, namespace, key, &range, self.now()).await
+        let now = self.now();
+        let read = |place: Arc<Place>| async move { read::get_part(&place.link, &place.keys, namespace, key, &range, now).await };
+        self.shared.places.read(&namespace.partition(), None, read).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
-        read::get_many(&self.shared.link, &self.shared.keys, namespace, keys, with_values, self.now()).await
+        let now = self.now();
+        let read = |place: Arc<Place>| async move { read::get_many(&place.link, &place.keys, namespace, keys, with_values, now).await };
+        self.shared.places.read(&namespace.partition(), vec![None; keys.len()], read).await
     }
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
-        read::scan(&self.shared.link, &self.shared.keys, namespace, &options, self.now(), self.shared.rows_at_once).await
+        let (now, rows, options) = (self.now(), self.shared.rows_at_once, &options);
+        let read = |place: Arc<Place>| async move { read::scan(&place.link, &place.keys, namespace, options, now, rows).await };
+        self.shared.places.read(&namespace.partition(), Scan::default(), read).await
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
-        read::namespaces(&self.shared.link, &self.shared.keys, &options, self.now(), self.shared.rows_at_once).await
+        let (now, rows) = (self.now(), self.shared.rows_at_once);
+        let list = |options: NamespacesOptions| {
+            move |place: Arc<Place>| async move { read::namespaces(&place.link, &place.keys, &options, now, rows).await }
+        };
+        let places = &self.shared.places;
+        let (Places::Many(_), Some(prefix)) = (places, options.prefix()) else {
+            // On one server all partitions have the same keys.
+            let Places::One(place) = places else { return Ok(NamespacePage::default()) };
+            return list(options)(place.clone()).await;
+        };
+        let one_more = options.clone().with_limit(options.limit.saturating_add(1));
+        let of = |partition: Partition| {
+            let list = list(one_more.clone());
+            async move { places.read(&partition, NamespacePage::default(), list).await }
+        };
+        let mut found = Vec::new();
+        if let Some(beneath) = &options.beneath {
+            found = of(beneath.partition()).await?.namespaces;
+        } else {
+            let mut after = options.start_after.as_ref().map(Namespace::partition);
+            if let Some(partition) = after.clone().filter(|partition| partition.encoded().starts_with(&prefix)) {
+                found = of(partition).await?.namespaces;
+            }
+            while found.len() <= options.limit {
+                let page = places.page(after.as_ref(), &prefix, now).await?;
+                let Some(last) = page.last() else { break };
+                after = Some(last.clone());
+                let mut listed = stream::iter(page.into_iter().map(&of)).buffered(AT_ONCE);
+                while found.len() <= options.limit
+                    && let Some(page) = listed.try_next().await?
+                {
+                    found.extend(page.namespaces);
+                }
+            }
+        }
+        let more = found.len() > options.limit;
+        found.truncate(options.limit);
+        Ok(NamespacePage::new(found, more))
     }
 
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
         batch.validate(&self.capabilities())?;
+        let Some(partition) = batch.partition() else { return Ok(Vec::new()) };
         let now = whole_microseconds(self.shared.clock.now());
-        let committed = write::commit(&self.shared.link, &self.shared.keys, &batch, now).await?;
+        let committed = self.shared.places.commit(&partition, &batch, now).await?;
         self.shared.watches.notify_batch(&batch, Version::new(committed.after));
         Ok(committed.versions)
     }
 
-    /// Returns the one counter of all partitions.
-    async fn current_version(&self, _: &Partition) -> Result<Version> {
-        read::current_version(&self.shared.link, &self.shared.keys).await
+    /// Returns the counter of the partition, which is the same for all partitions on one server.
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.shared.version_of(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
@@ -315,25 +447,112 @@ impl Store for RedisStore {
 
 #[async_trait]
 impl StoreMaintenance for RedisStore {
+    /// Cost: in a cluster one round trip for each partition. A sweep that stops after 10,000 partitions goes on from there the next time.
     async fn sweep(&self, limit: usize) -> Result<usize> {
-        write::sweep(&self.shared.link, &self.shared.keys, limit, self.now()).await
+        let now = self.now();
+        let from = self.shared.swept.lock().take();
+        let (mut swept, mut visits) = (0, 0);
+        let mut starts = vec![None];
+        starts.extend(from.clone().map(Some));
+        // A sweep that begins in the middle ends with what comes before.
+        while let Some(start) = starts.pop() {
+            let is_rest = from.is_some() && start.is_none();
+            let mut after = start;
+            loop {
+                let page = match &self.shared.places {
+                    Places::One(place) => return write::sweep(&place.link, &place.keys, limit, now).await,
+                    Places::Many(_) => self.shared.places.page(after.as_ref(), "", now).await?,
+                };
+                for partition in &page {
+                    if is_rest && from.as_ref().is_some_and(|from| partition > from) {
+                        return Ok(swept);
+                    }
+                    let left = limit - swept;
+                    let sweep = |place: Arc<Place>| async move { write::sweep(&place.link, &place.keys, left, now).await };
+                    swept += self.shared.places.read(partition, 0, sweep).await?;
+                    visits += 1;
+                    if swept >= limit || visits == VISITS_MAX {
+                        *self.shared.swept.lock() = Some(partition.clone());
+                        return Ok(swept);
+                    }
+                }
+                match page.last() {
+                    Some(last) => after = Some(last.clone()),
+                    None => break,
+                }
+            }
+        }
+        Ok(swept)
     }
 
     async fn describe(&self) -> Result<StoreDescription> {
         let setup = Setup::ask(&self.shared.link).await?;
-        let description =
-            StoreDescription::new(setup.engine.clone(), setup.durability).with_schema(reply::SCHEMA.parse().unwrap_or_default());
+        let schema = match self.shared.places {
+            Places::One(_) => reply::SCHEMA,
+            Places::Many(_) => migrate::CLUSTER_SCHEMA,
+        };
+        let description = StoreDescription::new(setup.engine.clone(), setup.durability).with_schema(schema.parse().unwrap_or_default());
         let description = setup.notices.iter().fold(description, StoreDescription::with_notice);
         *self.shared.setup.write() = setup;
         Ok(description)
     }
 
     async fn stats(&self) -> Result<StoreStats> {
-        report::stats(&self.shared.link, &self.shared.keys, self.now()).await
+        let now = self.now();
+        let all = Mutex::new(StoreStats::new());
+        let count = |partition: Option<Partition>, place: Arc<Place>| {
+            let all = &all;
+            async move {
+                let counted = match partition {
+                    Some(partition) => {
+                        let count = |place: Arc<Place>| async move { report::stats(&place.link, &place.keys, now).await };
+                        self.shared.places.read(&partition, StoreStats::new(), count).await?
+                    }
+                    None => report::stats(&place.link, &place.keys, now).await?,
+                };
+                let mut all = all.lock();
+                all.namespaces += counted.namespaces;
+                all.items += counted.items;
+                all.meta_bytes += counted.meta_bytes;
+                all.value_bytes += counted.value_bytes;
+                all.expired += counted.expired;
+                all.stored_bytes = counted.stored_bytes.map(|bytes| all.stored_bytes.unwrap_or(0) + bytes).or(all.stored_bytes);
+                Ok(true)
+            }
+        };
+        self.shared.each(None, now, count).await?;
+        Ok(all.into_inner())
     }
 
     async fn check(&self) -> Result<Vec<Error>> {
-        report::check(&self.shared.link, &self.shared.keys).await
+        let findings = Mutex::new(Vec::new());
+        let check = |partition: Option<Partition>, place: Arc<Place>| {
+            let findings = &findings;
+            async move {
+                let check = |place: Arc<Place>| async move { report::check(&place.link, &place.keys).await };
+                let checked = match &partition {
+                    Some(partition) => self.shared.places.read(partition, Vec::new(), check).await,
+                    None => check(place).await,
+                };
+                let found = match checked {
+                    // The keys of a partition are gone.
+                    Err(error) if partition.is_some() && error.kind() == ErrorKind::Corrupt => vec![error],
+                    found => found?,
+                };
+                let named = |error: Error| match &partition {
+                    Some(partition) => {
+                        let message = format!("the partition `{partition}`: {}", error.message());
+                        error.with_message(message)
+                    }
+                    None => error,
+                };
+                let mut findings = findings.lock();
+                findings.extend(found.into_iter().map(named));
+                Ok(findings.len() < FINDINGS_MAX)
+            }
+        };
+        self.shared.each(None, self.now(), check).await?;
+        Ok(findings.into_inner())
     }
 }
 

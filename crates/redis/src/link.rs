@@ -1,8 +1,8 @@
-//! Connections to the node that holds the store, with redirects and retries.
+//! Connections to the nodes that hold the store, with redirects and retries.
 //!
-//! A store occupies one slot and so one node of a cluster. Requests go to that node and follow the slot when it moves.
-//! Nothing that may have taken effect is sent twice: a write without an answer fails, a read is retried once. Each
-//! runtime has its own connections, because one whose runtime is no longer driven would never answer.
+//! The keys of a partition are in one slot and so on one node of a cluster. Requests go to that node and follow the slot when it moves.
+//! All slots share the connections to a node. Nothing that may have taken effect is sent twice: a write without an answer fails, a read is
+//! retried once. Each runtime has its own connections, because one whose runtime is no longer driven would never answer.
 
 use super::address::Address;
 use super::error::Fault;
@@ -11,14 +11,17 @@ use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, PushInfo, PushKind, RedisError};
 use ::redis::{ServerErrorKind, Value, cmd, pipe};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 
-/// How often one request follows the store to another node.
+/// How often one request follows its slot to another node.
 const MOVES_MAX: usize = 8;
+
+/// How often one request looks for the nodes anew, because one cannot be reached.
+const READINGS_MAX: usize = 2;
 
 /// The connection that a request uses. Two lanes keep small requests from waiting behind large ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,23 +32,44 @@ pub(super) enum Lane {
     Large,
 }
 
-/// The connections of a store.
-pub(super) struct Link {
+/// The connections to all nodes of a server or a cluster.
+pub(super) struct Pool {
     address: Address,
     connect_timeout: Duration,
     response_timeout: Duration,
-    keys: Keys,
-    tracks: Mutex<HashMap<(Id, Lane), Arc<Track>>>,
-    nodes: Mutex<Nodes>,
+    tracks: Mutex<HashMap<(Id, String, Lane), Arc<Track>>>,
+    layout: Mutex<Layout>,
+    refreshing: tokio::sync::Mutex<()>,
 }
 
-/// The known nodes of a cluster.
+/// The connections for one slot of a cluster, or for a server that is none.
+#[derive(Clone)]
+pub(super) struct Link {
+    pool: Arc<Pool>,
+    slot: u16,
+}
+
+/// Which node holds each slot of a cluster, as far as known.
 #[derive(Default)]
-struct Nodes {
-    /// The node that holds the store.
-    owner: Option<ConnectionInfo>,
-    /// Nodes that the cluster reported besides those in the URL.
-    others: Vec<ConnectionInfo>,
+struct Layout {
+    /// The masters of ranges of slots, by the last slot of the range.
+    ranges: BTreeMap<u16, (u16, ConnectionInfo)>,
+    /// The nodes that redirects have named since.
+    moved: HashMap<u16, ConnectionInfo>,
+    /// All nodes that the cluster reported.
+    nodes: Vec<ConnectionInfo>,
+    /// How often the layout was read.
+    readings: u64,
+}
+
+impl Layout {
+    fn owner(&self, slot: u16) -> Option<ConnectionInfo> {
+        if let Some(node) = self.moved.get(&slot) {
+            return Some(node.clone());
+        }
+        let (_, (first, node)) = self.ranges.range(slot..).next()?;
+        (*first <= slot).then(|| node.clone())
+    }
 }
 
 /// The connection of one lane.
@@ -94,28 +118,45 @@ impl Request<'_> {
 
 impl Link {
     /// Makes a link without connecting.
-    pub(super) fn new(address: Address, keys: Keys, connect_timeout: Duration, response_timeout: Duration) -> Self {
+    pub(super) fn new(address: Address, keys: &Keys, connect_timeout: Duration, response_timeout: Duration) -> Self {
         if address.is_encrypted() {
             // Keep the crypto provider that the program chose, if any.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        Self { address, connect_timeout, response_timeout, keys, tracks: Mutex::default(), nodes: Mutex::default() }
+        let (tracks, layout, refreshing) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        let pool = Pool { address, connect_timeout, response_timeout, tracks, layout, refreshing };
+        Self { pool: Arc::new(pool), slot: keys.slot() }
+    }
+
+    /// Returns the link for other keys, which shares the connections.
+    pub(super) fn for_keys(&self, keys: &Keys) -> Self {
+        Self { pool: self.pool.clone(), slot: keys.slot() }
     }
 
     /// Returns the address of the store.
     pub(super) fn address(&self) -> &Address {
-        &self.address
+        &self.pool.address
     }
 
     /// Sends a request and returns the answer.
     pub(super) async fn call(&self, lane: Lane, request: &Request<'_>) -> Result<Value, Fault> {
-        let track = self.track(lane);
+        let pool = &*self.pool;
         let mut tries_left = if request.writes() { 0 } else { 1 };
-        let mut moves_left = MOVES_MAX;
+        let (mut moves_left, mut readings_left) = (MOVES_MAX, READINGS_MAX);
         let mut by_text = false;
         let mut command = request.command(by_text);
         loop {
-            let live = self.live(&track).await?;
+            let node = pool.owner(self.slot).await?;
+            let track = pool.track(&node, lane);
+            let live = match pool.live(&track, &node).await {
+                Err(Fault::Unsent(_)) if pool.address.is_cluster && readings_left > 0 => {
+                    // Another node may have taken over.
+                    readings_left -= 1;
+                    pool.read_layout(Some(&node)).await?;
+                    continue;
+                }
+                live => live?,
+            };
             let answer = live.connection.clone().send_packed_command(&command).await.and_then(Value::extract_error);
             let error = match answer {
                 Ok(value) => return Ok(value),
@@ -128,13 +169,13 @@ impl Link {
                 }
                 ErrorKind::Server(ServerErrorKind::Moved) if moves_left > 0 => {
                     moves_left -= 1;
-                    self.follow(&error);
-                    track.end(&live).await;
+                    pool.follow(self.slot, &error, &node);
                 }
-                ErrorKind::Server(ServerErrorKind::Ask) => return self.ask(&error, request).await,
+                ErrorKind::Server(ServerErrorKind::Ask) => return pool.ask(&error, &node, request).await,
                 ErrorKind::Server(ServerErrorKind::ReadOnly) => {
-                    // The node was the primary; the next request finds the new one.
+                    // The node was the master; the next request finds the new one.
                     track.end(&live).await;
+                    pool.forget(self.slot);
                     return Err(Fault::Refused(error));
                 }
                 ErrorKind::Server(_) | ErrorKind::Extension => return Err(Fault::Refused(error)),
@@ -154,20 +195,35 @@ impl Link {
         let requests: Vec<Request<'_>> = commands.into_iter().map(Request::Read).collect();
         futures::future::join_all(requests.iter().map(|request| self.call(Lane::Small, request))).await
     }
+}
 
-    fn track(&self, lane: Lane) -> Arc<Track> {
+impl Pool {
+    /// Returns the node that holds a slot.
+    async fn owner(&self, slot: u16) -> Result<ConnectionInfo, Fault> {
+        if !self.address.is_cluster {
+            return Ok(self.address.nodes[0].clone());
+        }
+        if let Some(node) = self.layout.lock().owner(slot) {
+            return Ok(node);
+        }
+        self.read_layout(None).await?;
+        let none = || RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node of the cluster serves the slot of the keys"));
+        self.layout.lock().owner(slot).ok_or_else(|| Fault::Unsent(none()))
+    }
+
+    fn track(&self, node: &ConnectionInfo, lane: Lane) -> Arc<Track> {
         let mut tracks = self.tracks.lock();
-        let here = (Handle::current().id(), lane);
+        let here = (Handle::current().id(), node.addr().to_string(), lane);
         if let Some(track) = tracks.get(&here) {
             return track.clone();
         }
-        // New runtimes are rare, so this is a cheap moment to drop ended connections.
+        // New runtimes and nodes are rare, so this is a cheap moment to drop ended connections.
         tracks.retain(|_, track| !track.is_over());
         tracks.entry(here).or_default().clone()
     }
 
     /// Returns the connection of a track, connecting if needed. If the attempt fails, all callers that wait for it fail too.
-    async fn live(&self, track: &Track) -> Result<Live, Fault> {
+    async fn live(&self, track: &Track, node: &ConnectionInfo) -> Result<Live, Fault> {
         let tries = track.tries.load(Ordering::Acquire);
         let mut live = track.live.lock().await;
         if let Some(live) = live.as_ref().filter(|live| !live.is_over.load(Ordering::Acquire)) {
@@ -178,7 +234,7 @@ impl Link {
         {
             return Err(Fault::Unsent(error));
         }
-        let connected = self.connect().await;
+        let connected = self.connect_to(node).await;
         *track.failure.lock() = connected.as_ref().err().cloned();
         track.tries.fetch_add(1, Ordering::AcqRel);
         let connected = connected.map_err(Fault::Unsent)?;
@@ -186,49 +242,70 @@ impl Link {
         Ok(connected)
     }
 
-    async fn connect(&self) -> Result<Live, RedisError> {
-        if !self.address.is_cluster {
-            return self.connect_to(&self.address.nodes[0]).await;
-        }
-        let mut candidates: Vec<ConnectionInfo> = {
-            let nodes = self.nodes.lock();
-            nodes.owner.iter().chain(&self.address.nodes).chain(&nodes.others).cloned().collect()
+    /// Reads from any node which node holds each slot. Callers that wait meanwhile use what the first has read.
+    async fn read_layout(&self, failed: Option<&ConnectionInfo>) -> Result<(), Fault> {
+        let readings = self.layout.lock().readings;
+        let _reading = self.refreshing.lock().await;
+        let candidates: Vec<ConnectionInfo> = {
+            let layout = self.layout.lock();
+            if layout.readings != readings {
+                return Ok(());
+            }
+            let masters = layout.ranges.values().map(|(_, node)| node);
+            let known = masters.chain(&self.address.nodes).chain(&layout.nodes);
+            known.filter(|node| failed.is_none_or(|failed| failed.addr() != node.addr())).chain(failed).cloned().collect()
         };
         let mut failure = RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node of the cluster can be reached"));
-        let mut moves_left = MOVES_MAX;
-        candidates.reverse();
-        while let Some(node) = candidates.pop() {
-            match self.connect_to_owner(&node).await {
-                Ok(live) => {
-                    self.nodes.lock().owner = Some(node);
-                    return Ok(live);
+        let mut asked: Vec<String> = Vec::new();
+        for node in candidates {
+            if asked.contains(&node.addr().to_string()) {
+                continue;
+            }
+            asked.push(node.addr().to_string());
+            match self.layout_of(&node).await {
+                Ok((ranges, nodes)) => {
+                    let mut layout = self.layout.lock();
+                    let readings = layout.readings + 1;
+                    *layout = Layout { ranges, moved: HashMap::new(), nodes, readings };
+                    return Ok(());
                 }
-                Err(error) => {
-                    if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) && moves_left > 0 {
-                        moves_left -= 1;
-                        candidates.extend(self.redirected(&error, &node));
-                    }
-                    failure = error;
-                }
+                Err(error) => failure = error,
             }
         }
-        self.nodes.lock().owner = None;
-        Err(failure)
+        Err(Fault::Unsent(failure))
     }
 
-    /// Connects to a node of a cluster. Fails with a redirect if another node holds the store.
-    async fn connect_to_owner(&self, node: &ConnectionInfo) -> Result<Live, RedisError> {
-        let live = self.connect_to(node).await?;
-        let mut connection = live.connection.clone();
+    /// Asks one node for the layout of the cluster: the master of each range of slots, and all nodes.
+    async fn layout_of(&self, node: &ConnectionInfo) -> Result<(BTreeMap<u16, (u16, ConnectionInfo)>, Vec<ConnectionInfo>), RedisError> {
+        let mut connection = self.connect_to(node).await?.connection;
         let slots = connection.send_packed_command(cmd("CLUSTER").arg("SLOTS")).await.and_then(Value::extract_error)?;
-        let others = named_nodes(slots).into_iter().map(|(host, port)| self.address.node(&host, port)).collect();
-        self.nodes.lock().others = others;
-        let look = cmd("HGET").arg(self.keys.rows()).arg(".schema").to_owned();
-        match connection.send_packed_command(&look).await.and_then(Value::extract_error) {
-            // The slot is migrating; requests are redirected one by one.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => Ok(live),
-            answer => answer.map(|_| live),
+        let (mut ranges, mut nodes) = (BTreeMap::new(), Vec::new());
+        for (first, last, named) in named_ranges(slots) {
+            let mut of_range = named.iter().filter_map(|(host, port)| self.named(host, *port, node));
+            if let Some(master) = of_range.next() {
+                ranges.insert(last, (first, master.clone()));
+                nodes.push(master);
+            }
+            nodes.extend(of_range);
         }
+        Ok((ranges, nodes))
+    }
+
+    /// Returns the node that another one names. A name without a host means the same host.
+    fn named(&self, host: &str, port: u16, from: &ConnectionInfo) -> Option<ConnectionInfo> {
+        let host = match from.addr() {
+            ConnectionAddr::Tcp(from, _) | ConnectionAddr::TcpTls { host: from, .. } if host.is_empty() => from,
+            _ if host.is_empty() => return None,
+            _ => host,
+        };
+        Some(self.address.node(host, port))
+    }
+
+    /// Forgets where a slot is.
+    fn forget(&self, slot: u16) {
+        let mut layout = self.layout.lock();
+        layout.moved.remove(&slot);
+        layout.ranges.clear();
     }
 
     async fn connect_to(&self, node: &ConnectionInfo) -> Result<Live, RedisError> {
@@ -251,30 +328,21 @@ impl Link {
     }
 
     /// Remembers the node that a redirect names.
-    fn follow(&self, error: &RedisError) {
-        let mut nodes = self.nodes.lock();
-        let from = nodes.owner.clone().unwrap_or_else(|| self.address.nodes[0].clone());
-        if let Some(node) = self.redirected(error, &from) {
-            nodes.owner = Some(node);
+    fn follow(&self, slot: u16, error: &RedisError, from: &ConnectionInfo) {
+        if let Some(node) = self.redirected(error, from) {
+            self.layout.lock().moved.insert(slot, node);
         }
     }
 
-    /// Returns the node that a redirect from `from` names. A redirect without a host means the same host.
+    /// Returns the node that a redirect from `from` names.
     fn redirected(&self, error: &RedisError, from: &ConnectionInfo) -> Option<ConnectionInfo> {
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-        let host = match from.addr() {
-            ConnectionAddr::Tcp(from, _) if host.is_empty() => from,
-            ConnectionAddr::TcpTls { host: from, .. } if host.is_empty() => from,
-            _ => host,
-        };
-        Some(self.address.node(host, port.parse().ok()?))
+        self.named(host, port.parse().ok()?, from)
     }
 
     /// Sends a request to the node that the slot is migrating to.
-    async fn ask(&self, error: &RedisError, request: &Request<'_>) -> Result<Value, Fault> {
-        let refused = || Fault::Refused(error.clone());
-        let from = self.nodes.lock().owner.clone().ok_or_else(refused)?;
-        let node = self.redirected(error, &from).ok_or_else(refused)?;
+    async fn ask(&self, error: &RedisError, from: &ConnectionInfo, request: &Request<'_>) -> Result<Value, Fault> {
+        let node = self.redirected(error, from).ok_or_else(|| Fault::Refused(error.clone()))?;
         let live = self.connect_to(&node).await.map_err(Fault::Unsent)?;
         let mut both = pipe();
         both.cmd("ASKING").add_command(request.command(true));
@@ -312,22 +380,57 @@ impl Drop for Over {
     }
 }
 
-/// Extracts the nodes from the answer to `CLUSTER SLOTS`.
-fn named_nodes(slots: Value) -> Vec<(String, u16)> {
-    let Value::Array(ranges) = slots else { return Vec::new() };
-    let mut named = Vec::new();
-    for range in ranges {
-        let Value::Array(parts) = range else { continue };
-        for node in parts.into_iter().skip(2) {
-            let Value::Array(node) = node else { continue };
-            if let [Value::BulkString(host), Value::Int(port), ..] = &node[..]
-                && let (Ok(host), Ok(port)) = (String::from_utf8(host.clone()), u16::try_from(*port))
-                && !host.is_empty()
-                && !named.contains(&(host.clone(), port))
-            {
-                named.push((host, port));
-            }
+/// A range of slots, and the names of its nodes: the master first.
+type NamedRange = (u16, u16, Vec<(String, u16)>);
+
+/// Parses the answer to `CLUSTER SLOTS`.
+fn named_ranges(slots: Value) -> Vec<NamedRange> {
+    let number = |value: &Value| if let Value::Int(number) = value { u16::try_from(*number).ok() } else { None };
+    let node = |value: &Value| {
+        let Value::Array(node) = value else { return None };
+        let (host, port) = (node.first()?, number(node.get(1)?)?);
+        match host {
+            Value::BulkString(host) => Some((String::from_utf8(host.clone()).ok()?, port)),
+            Value::Nil => Some((String::new(), port)),
+            _ => None,
         }
+    };
+    let range = |value: &Value| {
+        let Value::Array(parts) = value else { return None };
+        let [first, last, nodes @ ..] = &parts[..] else { return None };
+        Some((number(first)?, number(last)?, nodes.iter().filter_map(node).collect()))
+    };
+    let Value::Array(ranges) = slots else { return Vec::new() };
+    ranges.iter().filter_map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_of_a_cluster_names_the_master_of_each_slot() {
+        let node = |host: &str, port| Value::Array(vec![Value::BulkString(host.as_bytes().to_vec()), Value::Int(port)]);
+        let range = |first, last, nodes: &[Value]| Value::Array([&[Value::Int(first), Value::Int(last)][..], nodes].concat());
+        let answer = Value::Array(vec![
+            range(0, 100, &[node("a", 1), node("b", 2)]),
+            range(101, 101, &[node("", 3)]),
+            range(200, 300, &[Value::Array(vec![Value::Nil, Value::Int(4)])]),
+            Value::Nil,
+        ]);
+        let ranges = named_ranges(answer);
+        let names = |index: usize| ranges[index].2.clone();
+        assert_eq!(ranges.len(), 3);
+        assert_eq!((names(0), names(1)), (vec![("a".to_owned(), 1), ("b".to_owned(), 2)], vec![(String::new(), 3)]));
+        let address = Address::parse("redis+cluster://seed:7").expect("legal");
+        let mut layout = Layout::default();
+        for (first, last, named) in ranges {
+            layout.ranges.insert(last, (first, address.node(&named[0].0, named[0].1)));
+        }
+        let port = |slot| match layout.owner(slot)?.addr() {
+            ConnectionAddr::Tcp(_, port) => Some(*port),
+            _ => None,
+        };
+        assert_eq!([0, 100, 101, 102, 199, 200, 300, 301].map(port), [Some(1), Some(1), Some(3), None, None, Some(4), Some(4), None]);
     }
-    named
 }

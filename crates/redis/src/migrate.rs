@@ -3,19 +3,27 @@
 //! The first script of each step sets a schema that fences the store: every script of every version checks the schema and fails. The last
 //! one sets that of the layout that the step leads to. In between, an interrupted migration resumes from the names of the rows. After the
 //! first step, a store under the former default prefix is renamed, which a cluster cannot do: there the prefix stays, and the URL names it.
+//!
+//! A store in a cluster takes one more step, from one slot to a slot for each partition. Its rows are copied to other nodes.
 
 use super::error::{Fault, damaged};
 use super::link::{Lane, Link, Request};
+use super::places::Cluster;
 use super::reply::{Reply, SCHEMA};
 use super::script::{self, Keys};
+use super::{open, read, write};
 use ::redis::{Value, cmd};
+use bytes::Bytes;
+use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::ops::Version;
 use treehold_store::migrate::{
     FORMER_COPY, FORMER_NAME, MOVABLE_BYTES_MAX, MOVED, MOVED_TO, MigrateOptions, MigrateProgress, MigrateReport, PartitionMove,
     StepCounts, TellMigrate, copy_is_unfinished, partition_moves, partition_moves_of_first_layout, partition_moves_with_listed, range_of,
     root_is_taken, too_long,
 };
+use treehold_store::{Batch, Item, Namespace, ScanEntry, ScanOptions};
 
 /// The schemas of a step: before it, during it and after it.
 struct Step {
@@ -29,6 +37,12 @@ const BELOW_ROOT: Step = Step { before: "1", during: "2", after: "3" };
 
 /// The step from the second layout to the third.
 const TO_PARTITIONS: Step = Step { before: "3", during: "4", after: SCHEMA };
+
+/// The step of a store in a cluster from one slot to a slot for each partition.
+const TO_SLOTS: Step = Step { before: SCHEMA, during: "6", after: CLUSTER_SCHEMA };
+
+/// The schema that marks a store in a cluster, whose partitions have keys of their own.
+pub(super) const CLUSTER_SCHEMA: &str = "7";
 
 /// The longest namespace in bytes.
 const NAMESPACE_BYTES_MAX: usize = 1024;
@@ -48,6 +62,11 @@ impl Step {
 /// Returns whether a schema needs a migration.
 pub(super) fn is_former(schema: &str) -> bool {
     is_of_first_layout(schema) || TO_PARTITIONS.starts_at(schema)
+}
+
+/// Returns whether a schema is that of a store in a cluster that has all its rows in one slot, or is on its way from there.
+pub(super) fn is_of_one_slot(schema: &str) -> bool {
+    TO_SLOTS.starts_at(schema)
 }
 
 /// Returns whether a schema is that of the first layout, or of a store on its way from there to the second.
@@ -72,12 +91,16 @@ pub(super) struct Move<'m> {
     pub(super) link: &'m Link,
     /// The keys under the former default prefix, and the connection for them, if the URL names no prefix.
     pub(super) former: Option<(&'m Keys, &'m Link)>,
+    /// The keys of the partitions, for a store in a cluster.
+    pub(super) cluster: Option<&'m Cluster>,
+    /// The present time.
+    pub(super) now: Timestamp,
 }
 
 impl Move<'_> {
     pub(super) async fn run(&self, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
         let found = schema_of(self.link, self.keys).await?;
-        let (keys, link, schema, is_renamed) = if is_former(&found) {
+        let (keys, link, schema, is_renamed) = if is_former(&found) || self.cluster.is_some() && is_of_one_slot(&found) {
             (self.keys, self.link, found, false)
         } else if found.is_empty() {
             let not_there = || Error::new(ErrorKind::NotFound, "the server holds no store of this name; check the URL").without_effect();
@@ -98,10 +121,16 @@ impl Move<'_> {
         }
         let counts = planned(link, keys, &schema).await?;
         let taken_from = is_renamed.then(|| format!("the prefix `{FORMER_NAME}`"));
-        if how.dry_run {
-            return Ok(MigrateReport::of(how, counts.into_rows()).with_taken_from(taken_from));
-        }
         let mut progress = counts.progress();
+        let mut rows = counts.into_rows();
+        if self.cluster.is_some() {
+            let all = namespaces(link, keys).await?.values().sum();
+            rows.insert("partitions", all);
+            progress.rows_total += all;
+        }
+        if how.dry_run {
+            return Ok(MigrateReport::of(how, rows).with_taken_from(taken_from));
+        }
         tell(progress);
         if is_of_first_layout(&schema) {
             move_below_root(link, keys, &mut progress, tell).await?;
@@ -110,9 +139,74 @@ impl Move<'_> {
             }
             finish_below_root(self.link, self.keys).await?;
         }
-        move_to_partitions(self.link, self.keys, &mut progress, tell).await?;
-        Ok(MigrateReport::of(how, counts.into_rows()).with_taken_from(taken_from))
+        if is_former(&schema_of(self.link, self.keys).await?) {
+            move_to_partitions(self.link, self.keys, &mut progress, tell).await?;
+        }
+        if let Some(cluster) = self.cluster {
+            self.spread(cluster, &mut progress, tell).await?;
+        }
+        Ok(MigrateReport::of(how, rows).with_taken_from(taken_from))
     }
+
+    /// Gives each partition of a store in a cluster keys of its own. Rows are copied before the first is removed, so a migration that was
+    /// interrupted copies what is left once more.
+    async fn spread(&self, cluster: &Cluster, progress: &mut MigrateProgress, tell: TellMigrate<'_>) -> Result<()> {
+        let (link, keys) = (self.link, self.keys);
+        set_schema(link, keys, &TO_SLOTS, TO_SLOTS.during).await?;
+        let old = keys.clone().with_schema(TO_SLOTS.during);
+        open::make(&cluster.list().link, &cluster.list().keys).await?;
+        let version = read::current_version(link, &old).await?;
+        let texts: Vec<String> = namespaces(link, keys).await?.into_keys().collect();
+        let spaces = texts.iter().map(|text| Namespace::from_encoded(text)).collect::<Result<Vec<_>>>()?;
+        for (index, namespace) in spaces.iter().enumerate() {
+            let partition = namespace.partition();
+            let place = cluster.of(&partition);
+            if index == 0 || !spaces[index - 1].shares_partition(namespace) {
+                cluster.make(&partition, &place, self.now).await?;
+                // No version of the partition is used again.
+                write::commit(&place.link, &place.keys, &raised(namespace, version), self.now).await?;
+            }
+            let mut options = ScanOptions::new().with_values(true).with_limit(ROWS_AT_ONCE).with_bytes_max(BYTES_AT_ONCE);
+            loop {
+                let now = self.now.as_microsecond();
+                let page = read::scan(link, &old, namespace, &options, now, read::ROWS_AT_ONCE).await?;
+                let items = page.entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None });
+                let batch = items.fold(Batch::new(), |batch, item| batch.restore(namespace, item));
+                progress.rows += batch.writes.len() as u64;
+                write::commit(&place.link, &place.keys, &batch, self.now).await?;
+                tell(*progress);
+                match page.next {
+                    Some(next) => options.start_after = Some(next),
+                    None => break,
+                }
+            }
+        }
+        for namespace in &spaces {
+            write::commit(link, &old, &Batch::new().delete_prefix(namespace, ""), self.now).await?;
+        }
+        set_schema(link, keys, &TO_SLOTS, TO_SLOTS.after).await
+    }
+}
+
+/// Returns the batch that raises the counter of a partition to a version, with a row that is removed again.
+fn raised(namespace: &Namespace, version: Version) -> Batch {
+    const KEY: &str = "treehold-migrated-counter";
+    if version == Version::new(0) {
+        return Batch::new();
+    }
+    let (empty, at) = (Bytes::new(), Timestamp::UNIX_EPOCH);
+    Batch::new().restore(namespace, Item::new(KEY, empty.clone(), empty, version, at, at)).delete(namespace, KEY)
+}
+
+/// Sets the schema during a step, or after it.
+async fn set_schema(link: &Link, keys: &Keys, step: &Step, schema: &str) -> Result<()> {
+    let invocation = script::MOVED.on(keys).arg(step.before).arg(step.during).arg(schema);
+    let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(Fault::of_write)?;
+    let found = Reply::of(answer)?.text()?;
+    if found != schema && found != step.after {
+        return Err(super::error::of_schema(found.as_bytes()));
+    }
+    Ok(())
 }
 
 /// Moves the rows of the step from the first layout to the second.
@@ -219,6 +313,9 @@ async fn planned(link: &Link, keys: &Keys, schema: &str) -> Result<StepCounts> {
     let mut counts = StepCounts::default();
     let namespaces = namespaces(link, keys).await?;
     let texts: Vec<String> = namespaces.keys().cloned().collect();
+    if is_of_one_slot(schema) {
+        return Ok(counts);
+    }
     let moves = if is_of_first_layout(schema) {
         counts.first = planned_below_root(link, keys, schema == BELOW_ROOT.during).await?;
         partition_moves_of_first_layout(&texts)?

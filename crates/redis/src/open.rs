@@ -2,8 +2,9 @@
 
 use super::error::unexpected;
 use super::link::{Lane, Link, Request};
-use super::migrate::{is_former, is_of_first_layout, schema_of};
-use super::reply::{Reply, SCHEMA};
+use super::migrate::{CLUSTER_SCHEMA, is_former, is_of_first_layout, is_of_one_slot, schema_of};
+use super::places::{Cluster, Place};
+use super::reply::Reply;
 use super::script::{self, Keys};
 use ::redis::{Cmd, Value, cmd};
 use std::collections::HashMap;
@@ -165,8 +166,8 @@ fn is_denied(fault: &super::error::Fault) -> bool {
         if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)))
 }
 
-/// Checks the existing store, or creates it unless a store of the first layout is under the `former` default prefix. Each
-/// is one script, so any number of processes may run it at once.
+/// Checks the existing store on one server, or creates it unless a store of the first layout is under the `former` default prefix. Each
+/// is one script, so any number of processes may run it at once. Returns the version of the store.
 pub(super) async fn open(link: &Link, keys: &Keys, former: Option<(&Keys, &Link)>) -> Result<u64> {
     load(link).await;
     if let Some((former_keys, former_link)) = former {
@@ -174,15 +175,49 @@ pub(super) async fn open(link: &Link, keys: &Keys, former: Option<(&Keys, &Link)
             return Ok(version);
         }
         if is_of_first_layout(&schema_of(former_link, former_keys).await?) {
-            return Err(OldLayout::error(Some(format!("the prefix `{FORMER_NAME}` holds it").into())));
+            return Err(former_error());
         }
     }
+    make(link, keys).await
+}
+
+/// Checks the existing store in a cluster, or creates it, as [`open`]. The mark of the store is the schema under the keys that stores of
+/// earlier layouts have.
+pub(super) async fn open_in_cluster(link: &Link, keys: &Keys, cluster: &Cluster, former: Option<(&Keys, &Link)>) -> Result<()> {
+    load(link).await;
+    let mut schema = schema_of(link, keys).await?;
+    if schema.is_empty() {
+        if let Some((former_keys, former_link)) = former
+            && is_of_first_layout(&schema_of(former_link, former_keys).await?)
+        {
+            return Err(former_error());
+        }
+        let mark = cmd("HSETNX").arg(keys.rows()).arg(".schema").arg(CLUSTER_SCHEMA).to_owned();
+        link.call(Lane::Small, &Request::Write(mark)).await.map_err(|fault| fault.of_write().without_effect())?;
+        schema = schema_of(link, keys).await?;
+    }
+    if is_former(&schema) || is_of_one_slot(&schema) {
+        return Err(OldLayout::error(None));
+    }
+    if schema != CLUSTER_SCHEMA {
+        return Err(foreign(&schema));
+    }
+    let Place { link, keys } = cluster.list();
+    make(link, keys).await.map(drop)
+}
+
+fn former_error() -> Error {
+    OldLayout::error(Some(format!("the prefix `{FORMER_NAME}` holds it").into()))
+}
+
+/// Makes the keys of a store or of a partition unless they exist. Returns their version.
+pub(super) async fn make(link: &Link, keys: &Keys) -> Result<u64> {
     open_or_create(link, keys, true).await?.ok_or_else(unexpected)
 }
 
 /// Returns the version of the store; none if it is missing and not to be created.
 async fn open_or_create(link: &Link, keys: &Keys, create: bool) -> Result<Option<u64>> {
-    let invocation = script::OPEN.on(keys).arg(SCHEMA).number(u8::from(create));
+    let invocation = script::OPEN.on(keys).arg(keys.schema()).number(u8::from(create));
     let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(|fault| fault.of_write().without_effect())?;
     let mut reply = Reply::of(answer)?;
     let schema = reply.text()?;
@@ -192,13 +227,17 @@ async fn open_or_create(link: &Link, keys: &Keys, create: bool) -> Result<Option
     if is_former(&schema) {
         return Err(OldLayout::error(None));
     }
-    if schema != SCHEMA {
-        return Err(match schema.parse::<u32>() {
-            Ok(_) => Error::unsupported("a newer version of this program wrote the store; use that version"),
-            Err(_) => unexpected(),
-        });
+    if schema != keys.schema() {
+        return Err(foreign(&schema));
     }
     reply.number().map(Some)
+}
+
+fn foreign(schema: &str) -> Error {
+    match schema.parse::<u32>() {
+        Ok(_) => Error::unsupported("a newer version of this program wrote the store; use that version"),
+        Err(_) => unexpected(),
+    }
 }
 
 /// Uploads the scripts, so that their first requests need not contain them. If the upload fails, the scripts are sent

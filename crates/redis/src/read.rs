@@ -7,7 +7,7 @@
 use super::error::{Fault, damaged};
 use super::link::{Lane, Link, Request};
 use super::record::Record;
-use super::reply::{Reply, SCHEMA};
+use super::reply::Reply;
 use super::script::{self, Keys};
 use super::write::row;
 use ::redis::cmd;
@@ -72,13 +72,13 @@ pub(super) async fn get_part(
     let clamped = |bytes: u64| bytes.min(u64::from(u32::MAX));
     let invocation = script::PART
         .on(keys)
-        .arg(SCHEMA)
+        .arg(keys.schema())
         .arg(field(b'r', &row))
         .arg(field(b'b', &row))
         .number(clamped(range.start) + 1)
         .number(clamped(range.end));
     let answer = link.call(Lane::Large, &Request::Script(invocation)).await.map_err(Fault::of_read)?;
-    let mut reply = Reply::of_store(answer)?;
+    let mut reply = Reply::of_store(answer, keys)?;
     if reply.len() == 0 {
         return Ok(None);
     }
@@ -110,7 +110,7 @@ pub(super) async fn get_many(
     }
     let lane = if wanted.len() > 1 { Lane::Large } else { Lane::Small };
     let answer = link.call(lane, &Request::Read(command)).await.map_err(Fault::of_read)?;
-    let mut reply = Reply::of_store(answer)?;
+    let mut reply = Reply::of_store(answer, keys)?;
     let mut items = Vec::with_capacity(wanted.len());
     for key in wanted {
         let record = reply.bytes_or_none()?;
@@ -153,7 +153,7 @@ async fn scan_at_once(
     loop {
         let invocation = script::SCAN
             .on(keys)
-            .arg(SCHEMA)
+            .arg(keys.schema())
             .arg(now.to_be_bytes())
             .arg(from)
             .arg(&to[..])
@@ -168,7 +168,7 @@ async fn scan_at_once(
             .number(rows)
             .number(reply_bytes);
         let answer = link.call(lane, &Request::Script(invocation)).await.map_err(Fault::of_read)?;
-        let mut reply = Reply::of_store(answer)?;
+        let mut reply = Reply::of_store(answer, keys)?;
         let moment = Moment::of(&mut reply)?;
         if *began.get_or_insert(moment) != moment {
             return Ok(None);
@@ -219,10 +219,16 @@ async fn namespaces_at_once(link: &Link, keys: &Keys, options: &NamespacesOption
     let mut found: Vec<Namespace> = Vec::new();
     let mut began = None;
     loop {
-        let invocation =
-            script::NAMESPACES.on(keys).arg(SCHEMA).arg(now.to_be_bytes()).arg(from).arg(&to[..]).number(limit - found.len()).number(rows);
+        let invocation = script::NAMESPACES
+            .on(keys)
+            .arg(keys.schema())
+            .arg(now.to_be_bytes())
+            .arg(from)
+            .arg(&to[..])
+            .number(limit - found.len())
+            .number(rows);
         let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(Fault::of_read)?;
-        let mut reply = Reply::of_store(answer)?;
+        let mut reply = Reply::of_store(answer, keys)?;
         let moment = Moment::of(&mut reply)?;
         if *began.get_or_insert(moment) != moment {
             return Ok(None);
@@ -244,7 +250,7 @@ async fn namespaces_at_once(link: &Link, keys: &Keys, options: &NamespacesOption
 pub(super) async fn current_version(link: &Link, keys: &Keys) -> Result<Version> {
     let command = cmd("HMGET").arg(keys.rows()).arg(".schema").arg(".version").to_owned();
     let answer = link.call(Lane::Small, &Request::Read(command)).await.map_err(Fault::of_read)?;
-    Ok(Version::new(Reply::of_store(answer)?.number()?))
+    Ok(Version::new(Reply::of_store(answer, keys)?.number()?))
 }
 
 /// A namespace changed after a version, and the version of the change. The namespace is `None` if the store's list of

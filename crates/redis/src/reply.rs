@@ -1,6 +1,7 @@
 //! Parsing of the server's answers.
 
 use super::error::{of_schema, unexpected};
+use super::script::Keys;
 use ::redis::Value;
 use bytes::Bytes;
 use treehold_core::error::Result;
@@ -23,11 +24,11 @@ impl Reply {
     /// Parses an answer that is a list and begins with the schema.
     ///
     /// # Errors
-    /// When the schema is not the one this program supports, or is missing because the store is gone.
-    pub(super) fn of_store(value: Value) -> Result<Self> {
+    /// When the schema is not the one that the keys should have, or is missing because the store is gone.
+    pub(super) fn of_store(value: Value, keys: &Keys) -> Result<Self> {
         let mut reply = Self::of(value)?;
         let schema = reply.bytes_or_none()?.unwrap_or_default();
-        if schema == SCHEMA.as_bytes() { Ok(reply) } else { Err(of_schema(&schema)) }
+        if schema == keys.schema().as_bytes() { Ok(reply) } else { Err(of_schema(&schema)) }
     }
 
     /// Returns how many parts are left.

@@ -4,7 +4,7 @@ use super::error::{Fault, damaged};
 use super::link::{Lane, Link, Request};
 use super::open::memory_usage;
 use super::read::Moment;
-use super::reply::{Reply, SCHEMA};
+use super::reply::Reply;
 use super::script::{self, Keys};
 use ::redis::Value;
 use treehold_core::error::{Error, Result};
@@ -27,9 +27,9 @@ pub(super) async fn stats(link: &Link, keys: &Keys, now: i64) -> Result<StoreSta
     let mut stats = StoreStats::new();
     let (mut from, mut last) = (b"(".to_vec(), Vec::new());
     while !from.is_empty() {
-        let invocation = script::STATS.on(keys).arg(SCHEMA).arg(now.to_be_bytes()).arg(from).number(STATS_ROWS).arg(last);
+        let invocation = script::STATS.on(keys).arg(keys.schema()).arg(now.to_be_bytes()).arg(from).number(STATS_ROWS).arg(last);
         let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(Fault::of_read)?;
-        let mut reply = Reply::of_store(answer)?;
+        let mut reply = Reply::of_store(answer, keys)?;
         from = reply.bytes()?.into();
         for count in [&mut stats.items, &mut stats.meta_bytes, &mut stats.value_bytes, &mut stats.expired, &mut stats.namespaces] {
             *count += reply.number()?;
@@ -79,9 +79,9 @@ async fn check_once(link: &Link, keys: &Keys, is_last: bool) -> Result<Option<Ve
     let mut from = b"(".to_vec();
     let mut began = None;
     let (moment, fields, members, ends) = loop {
-        let invocation = script::CHECK.on(keys).arg(SCHEMA).arg(from).number(CHECK_ROWS);
+        let invocation = script::CHECK.on(keys).arg(keys.schema()).arg(from).number(CHECK_ROWS);
         let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(Fault::of_read)?;
-        let mut reply = Reply::of_store(answer)?;
+        let mut reply = Reply::of_store(answer, keys)?;
         let moment = Moment::of(&mut reply)?;
         began.get_or_insert(moment);
         from = reply.bytes()?.into();

@@ -4,7 +4,7 @@ use super::error::{of_schema, unexpected};
 use super::link::{Lane, Link, Request};
 use super::open::VALUE_BYTES_MAX;
 use super::record::NEVER;
-use super::reply::{Reply, SCHEMA};
+use super::reply::Reply;
 use super::script::{self, Invocation, Keys};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -33,8 +33,15 @@ const SWEEP_ROWS: usize = 2_000;
 /// The result of a commit.
 pub(super) struct Committed {
     pub(super) versions: Vec<Version>,
-    /// The version of the store afterwards.
+    /// The version of the keys afterwards.
     pub(super) after: u64,
+}
+
+impl Committed {
+    /// The result of a batch that changes nothing.
+    pub(super) fn none() -> Self {
+        Self { versions: Vec::new(), after: 0 }
+    }
 }
 
 /// Applies a valid batch.
@@ -93,7 +100,7 @@ fn invocation<'a>(keys: &'a Keys, batch: &'a Batch, effect: &Effect<'a>, now: Ti
     counts.extend(effect.numbers.to_be_bytes());
     counts.extend(effect.floor.to_be_bytes());
     counts.extend(now.as_microsecond().to_be_bytes());
-    let mut invocation = script::COMMIT.on(keys).arg(SCHEMA).arg(counts);
+    let mut invocation = script::COMMIT.on(keys).arg(keys.schema()).arg(counts);
     batch.preconditions.iter().for_each(|precondition| invocation.push(condition(precondition)));
     for put in effect.puts.iter().chain(&effect.appends) {
         invocation.push(row(put.namespace, put.key));
@@ -160,9 +167,9 @@ pub(super) async fn sweep(link: &Link, keys: &Keys, limit: usize, now: i64) -> R
     let mut swept = 0;
     while swept < limit {
         let count = SWEEP_ROWS.min(limit - swept);
-        let invocation = script::SWEEP.on(keys).arg(SCHEMA).arg(now.to_be_bytes()).number(now).number(count);
+        let invocation = script::SWEEP.on(keys).arg(keys.schema()).arg(now.to_be_bytes()).number(now).number(count);
         let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(super::error::Fault::of_write)?;
-        let removed = usize::try_from(Reply::of_store(answer)?.number()?).map_err(|_| unexpected())?;
+        let removed = usize::try_from(Reply::of_store(answer, keys)?.number()?).map_err(|_| unexpected())?;
         swept += removed;
         if removed < count {
             break;

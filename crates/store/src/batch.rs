@@ -279,6 +279,21 @@ impl Batch {
         self.namespaces().next().map(Namespace::partition)
     }
 
+    /// Checks the preconditions on a partition without rows, for engines that create what holds a partition with its first row.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) as [`Store::commit`](super::Store::commit).
+    pub fn expect_absent(&self) -> Result<()> {
+        let failed = self.preconditions.iter().enumerate().find(|(_, precondition)| !precondition.condition.holds(None));
+        failed.map_or(Ok(()), |(index, precondition)| Err(precondition_failed(index, precondition, None)))
+    }
+
+    /// Returns whether the batch has writes that add rows.
+    pub fn adds(&self) -> bool {
+        let adds = |write: &BatchWrite| matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. });
+        self.writes.iter().any(adds)
+    }
+
     /// Splits the writes by the partitions that they change, in the order of their first writes. For batches whose parts need not commit
     /// together.
     pub fn by_partition(writes: impl IntoIterator<Item = BatchWrite>) -> Vec<(Partition, Self)> {

@@ -202,8 +202,8 @@ fn refusal_without_effect_leaves_no_mark() {
         let headers = [("authorization", &*bearer), ("if-match", tag), (KEY, "late")];
         served.send("PUT", "/v1/fs/memories/log", &headers, b"y")
     };
-    assert_eq!((late("\"1\"").status, state(&late("\"1\"")).0.as_deref()), (412, Some("done")));
-    assert_eq!(late("\"2\"").code(), "key_reused", "another condition is another request");
+    assert_eq!((late("\"998\"").status, state(&late("\"998\"")).0.as_deref()), (412, Some("done")));
+    assert_eq!(late("\"999\"").code(), "key_reused", "another condition is another request");
 }
 
 /// A batch over two mounts may fail with a code that does not reflect the part that was applied.

@@ -27,8 +27,8 @@ use treehold_core::clock::Clock;
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_store::{
-    Batch, BatchWrite, Item, ItemPart, MigrateOptions, MigrateOutcome, MigrateProgress, MigrateReport, Namespace, NamespacePage,
-    NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities, StoreExtensions, Watch, precondition_failed,
+    Batch, Item, ItemPart, MigrateOptions, MigrateOutcome, MigrateProgress, MigrateReport, Namespace, NamespacePage, NamespacesOptions,
+    Partition, Scan, ScanOptions, Store, StoreCapabilities, StoreExtensions, Watch,
 };
 use upkeep::Upkeep;
 use walk::Walk;
@@ -321,20 +321,19 @@ impl Store for SqliteDirectory {
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
         batch.validate(&self.capabilities())?;
         let Some(partition) = batch.partition() else { return Ok(Vec::new()) };
-        let adds = |write: &BatchWrite| matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. });
         let failed = |error| of_partition(&partition, error);
         let files = &self.shared.files;
-        let found = match batch.writes.iter().any(adds) {
+        let found = match batch.adds() {
             false => files.find(&partition).await.map_err(failed)?,
             // A batch that is refused creates no file.
             true if !batch.preconditions.is_empty() && files.find(&partition).await.map_err(failed)?.is_none() => {
-                expect_absent(&batch)?;
+                batch.expect_absent()?;
                 Some(files.open(&partition).await.map_err(failed)?)
             }
             true => Some(files.open(&partition).await.map_err(failed)?),
         };
         let Some(store) = found else {
-            expect_absent(&batch)?;
+            batch.expect_absent()?;
             return Ok(Vec::new());
         };
         let written = self.shared.watched.watches.written_by(&batch);
@@ -361,16 +360,6 @@ impl Store for SqliteDirectory {
         let look = |shared: Arc<Shared>| async move { shared.watched.look(&shared.files).await };
         self.shared.watched.watches.watch_by_polling(namespace, &self.shared, WATCH_PAUSE, look).await
     }
-}
-
-/// Checks the preconditions of a batch on a partition without rows.
-fn expect_absent(batch: &Batch) -> Result<()> {
-    for (index, precondition) in batch.preconditions.iter().enumerate() {
-        if !precondition.condition.holds(None) {
-            return Err(precondition_failed(index, precondition, None));
-        }
-    }
-    Ok(())
 }
 
 impl fmt::Display for SqliteDirectory {

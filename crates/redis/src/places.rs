@@ -1,0 +1,208 @@
+//! Where the keys of a partition are.
+//!
+//! On one server, all partitions share the keys of the store. In a cluster each partition has keys of its own with a hash tag of its own, so
+//! that a store spreads over all masters. They are made with the first row of the partition. A list, which also has keys of its own, names
+//! the partitions; only listings of all partitions read it, and whoever finds that a partition has no keys. A partition is put on the list
+//! before its keys are made, and marked as ready afterwards. So keys that are missing were either never made, or lost by the server.
+
+use super::error::is_gone;
+use super::link::Link;
+use super::open;
+use super::read;
+use super::script::Keys;
+use super::write;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use treehold_core::error::{ErrorKind, Result};
+use treehold_core::reserved::RESERVED_ROOT;
+use treehold_store::{Batch, Condition, Namespace, Partition, ScanEntry, ScanOptions};
+
+/// The marks of a partition on the list: its keys are about to be made, or were made.
+const NEW: &[u8] = b"new";
+const READY: &[u8] = b"ready";
+
+/// Of how many partitions the keys are remembered.
+const KNOWN_MAX: usize = 100_000;
+
+/// How many partitions are listed at once.
+const PAGE: usize = 100;
+
+/// The keys of a partition, and the link to their node.
+pub(super) struct Place {
+    pub(super) link: Link,
+    pub(super) keys: Keys,
+}
+
+/// The keys of all partitions.
+pub(super) enum Places {
+    /// All partitions have the same keys.
+    One(Arc<Place>),
+    /// Each partition has its own.
+    Many(Cluster),
+}
+
+/// The partitions of a store in a cluster.
+pub(super) struct Cluster {
+    link: Link,
+    prefix: String,
+    list: Place,
+    /// The keys of partitions, and whether this process has seen the partition on the list.
+    known: Mutex<HashMap<Partition, (Arc<Place>, bool)>>,
+}
+
+impl Places {
+    /// Returns the keys of a partition.
+    pub(super) fn of(&self, partition: &Partition) -> Arc<Place> {
+        match self {
+            Self::One(place) => place.clone(),
+            Self::Many(cluster) => cluster.of(partition),
+        }
+    }
+
+    /// Reads from a partition. One that was never made is as empty as `absent`.
+    pub(super) async fn read<T, F: Future<Output = Result<T>>>(
+        &self,
+        partition: &Partition,
+        absent: T,
+        read: impl FnOnce(Arc<Place>) -> F,
+    ) -> Result<T> {
+        match (read(self.of(partition)).await, self) {
+            (Err(error), Self::Many(cluster)) if is_gone(&error) && !cluster.is_ready(partition).await? => Ok(absent),
+            (answer, _) => answer,
+        }
+    }
+
+    /// Applies a valid batch, and makes the keys of its partition if needed.
+    pub(super) async fn commit(&self, partition: &Partition, batch: &Batch, now: Timestamp) -> Result<write::Committed> {
+        let place = self.of(partition);
+        let commit = || write::commit(&place.link, &place.keys, batch, now);
+        let Self::Many(cluster) = self else { return commit().await };
+        match commit().await {
+            Err(error) if is_gone(&error) => {
+                if cluster.is_ready(partition).await? {
+                    return Err(error);
+                }
+                // A batch that is refused makes no keys, and neither does one that only removes.
+                batch.expect_absent()?;
+                if !batch.adds() {
+                    return Ok(write::Committed::none());
+                }
+                cluster.make(partition, &place, now).await?;
+                commit().await
+            }
+            Ok(committed) => {
+                // The list may have lost the partition when a replica took over.
+                cluster.ensure_listed(partition, now).await;
+                Ok(committed)
+            }
+            refused => refused,
+        }
+    }
+
+    /// Returns up to 100 partitions after one, in order: all that the list names, whether or not they hold rows. A store on one server is
+    /// like a single partition, which has no name.
+    pub(super) async fn page(&self, after: Option<&Partition>, prefix: &str, now: i64) -> Result<Vec<Partition>> {
+        match self {
+            Self::One(_) => Ok(Vec::new()),
+            Self::Many(cluster) => cluster.page(after, prefix, now).await,
+        }
+    }
+}
+
+impl Cluster {
+    /// Makes the places of a store. `link` is that of its mark.
+    pub(super) fn new(link: &Link, prefix: &str) -> Self {
+        let keys = Keys::of_partition(prefix, None);
+        let list = Place { link: link.for_keys(&keys), keys };
+        Self { link: link.clone(), prefix: prefix.to_owned(), list, known: Mutex::default() }
+    }
+
+    /// Returns the keys of the list.
+    pub(super) fn list(&self) -> &Place {
+        &self.list
+    }
+
+    pub(super) fn of(&self, partition: &Partition) -> Arc<Place> {
+        let mut known = self.known.lock();
+        if let Some((place, _)) = known.get(partition) {
+            return place.clone();
+        }
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        let keys = Keys::of_partition(&self.prefix, Some(partition));
+        let place = Arc::new(Place { link: self.link.for_keys(&keys), keys });
+        known.insert(partition.clone(), (place.clone(), false));
+        place
+    }
+
+    /// Returns whether the list says that the keys of a partition were made.
+    async fn is_ready(&self, partition: &Partition) -> Result<bool> {
+        let Place { link, keys } = &self.list;
+        // Rows of the list never expire, so the time does not matter.
+        let row = read::get(link, keys, &listed(), partition.encoded(), 0).await?;
+        Ok(row.is_some_and(|row| row.value == READY))
+    }
+
+    /// Puts a partition on the list and makes its keys.
+    pub(super) async fn make(&self, partition: &Partition, place: &Place, now: Timestamp) -> Result<()> {
+        let absent = Batch::new().expect(&listed(), partition.encoded(), Condition::Absent);
+        match self.write_list(absent.put(&listed(), partition.encoded(), NEW), now).await {
+            // Somebody else is at it, or was stopped.
+            Err(error) if error.kind() == ErrorKind::Conflict => {}
+            put => put?,
+        }
+        open::make(&place.link, &place.keys).await?;
+        self.list_as_ready(partition, now).await
+    }
+
+    async fn list_as_ready(&self, partition: &Partition, now: Timestamp) -> Result<()> {
+        self.write_list(Batch::new().put(&listed(), partition.encoded(), READY), now).await?;
+        if let Some((_, is_listed)) = self.known.lock().get_mut(partition) {
+            *is_listed = true;
+        }
+        Ok(())
+    }
+
+    async fn write_list(&self, batch: Batch, now: Timestamp) -> Result<()> {
+        let Place { link, keys } = &self.list;
+        write::commit(link, keys, &batch, now).await.map(drop)
+    }
+
+    /// Puts a partition on the list that has keys, once in this process.
+    async fn ensure_listed(&self, partition: &Partition, now: Timestamp) {
+        if self.known.lock().get(partition).is_some_and(|(_, is_listed)| *is_listed) {
+            return;
+        }
+        let listing = async {
+            if self.is_ready(partition).await? {
+                if let Some((_, is_listed)) = self.known.lock().get_mut(partition) {
+                    *is_listed = true;
+                }
+                return Ok(());
+            }
+            self.list_as_ready(partition, now).await
+        };
+        // The commit was applied; the next one tries again.
+        let listed: Result<()> = listing.await;
+        if let Err(error) = listed {
+            tracing::debug!(%partition, %error, "a partition could not be put on the list of partitions");
+        }
+    }
+
+    async fn page(&self, after: Option<&Partition>, prefix: &str, now: i64) -> Result<Vec<Partition>> {
+        let mut options = ScanOptions::new().with_prefix(prefix).with_limit(PAGE);
+        options.start_after = after.map(|partition| partition.encoded().to_owned());
+        let Place { link, keys } = &self.list;
+        let page = read::scan(link, keys, &listed(), &options, now, read::ROWS_AT_ONCE).await?;
+        let items = page.entries.iter().map(ScanEntry::key);
+        items.map(|key| Namespace::from_encoded(key).map(|namespace| namespace.partition())).collect()
+    }
+}
+
+/// The namespace of the rows of the list.
+pub(super) fn listed() -> Namespace {
+    Namespace::new([RESERVED_ROOT, "partitions"]).expect("the components are valid constants")
+}
