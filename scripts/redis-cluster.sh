@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts a Redis Cluster of three masters for tests, in a temporary directory and on free ports of this machine.
+# Starts a Redis Cluster of three masters with a replica each for tests, in a temporary directory and on free ports of this machine.
 #
 #   scripts/redis-cluster.sh COMMAND…   runs the command with TREEHOLD_TEST_REDIS_CLUSTER_URL set, and returns its exit code
 #   scripts/redis-cluster.sh            prints the URL and keeps the cluster until interrupted
@@ -35,13 +35,14 @@ until_true() {
 }
 
 answers() { [ "$(redis-cli -p "$1" ping)" = PONG ]; }
+is_in_sync() { redis-cli -p "$1" info replication | grep -q 'master_link_status:up'; }
 is_joined() { redis-cli -p "$1" cluster info | grep -q 'cluster_state:ok'; }
 
-# Starts three masters that form a cluster. Fails if another process takes a port first.
+# Starts six servers that form a cluster. Fails if another process takes a port first.
 start() {
   # The cluster bus uses the port plus 10,000. Both ranges are below the ephemeral ports.
   ports=()
-  while [ "${#ports[@]}" -lt 3 ]; do
+  while [ "${#ports[@]}" -lt 6 ]; do
     port=$((20000 + RANDOM % 2700))
     if [[ " ${ports[*]:-} " != *" $port "* ]] && is_free "$port" && is_free "$((port + 10000))"; then
       ports+=("$port")
@@ -56,8 +57,10 @@ start() {
   done
   for port in "${ports[@]}"; do until_true answers "$port" || return 1; done
   # Without a limit, it would wait forever for nodes that never join.
-  timeout 60 redis-cli --cluster create "${ports[@]/#/127.0.0.1:}" --cluster-replicas 0 --cluster-yes > "$directory/created" || return 1
+  timeout 60 redis-cli --cluster create "${ports[@]/#/127.0.0.1:}" --cluster-replicas 1 --cluster-yes > "$directory/created" || return 1
   for port in "${ports[@]}"; do until_true is_joined "$port" || return 1; done
+  # A replica that has not caught up cannot take over.
+  for port in "${ports[@]:3}"; do until_true is_in_sync "$port" || return 1; done
 }
 
 attempts_left=5

@@ -102,6 +102,45 @@ impl Prefix {
         format!("{{{}}}:{part}", self.name)
     }
 
+    /// Returns one of the keys of a partition of the store in a cluster.
+    pub(crate) fn partition_key(&self, partition: &str, part: &str) -> String {
+        format!("{{{}%{partition}}}:{part}", self.name)
+    }
+
+    /// Returns the names of the keys on each master, or on the only server.
+    pub(crate) fn keys_by_node(&self) -> Vec<(redis::Connection, Vec<String>)> {
+        let Ok(mut first) = self.connect() else { return Vec::new() };
+        let mut nodes = Vec::new();
+        if self.url.contains("+cluster") {
+            let told: String = redis::cmd("CLUSTER").arg("NODES").query(&mut first).unwrap();
+            for line in told.lines().filter(|line| line.contains("master") && !line.contains("fail")) {
+                let address = line.split(' ').nth(1).unwrap().split('@').next().unwrap();
+                nodes.extend(redis::Client::open(format!("redis://{address}")).unwrap().get_connection());
+            }
+        } else {
+            nodes.push(first);
+        }
+        let mut all = Vec::new();
+        for mut node in nodes {
+            let mut names: Vec<String> = Vec::new();
+            for pattern in [format!("{{{}}}:*", self.name), format!("{{{}%*", self.name)] {
+                names.extend(redis::cmd("KEYS").arg(pattern).query::<Vec<String>>(&mut node).unwrap_or_default());
+            }
+            all.push((node, names));
+        }
+        all
+    }
+
+    /// Removes all keys of the store.
+    pub(crate) fn clear(&self) {
+        for (mut node, names) in self.keys_by_node() {
+            for name in names {
+                // Each key may be in another slot.
+                let _: redis::RedisResult<u64> = redis::cmd("UNLINK").arg(name).query(&mut node);
+            }
+        }
+    }
+
     /// Connects to the node that has the store, without the store's own code.
     pub(crate) fn connect(&self) -> redis::RedisResult<redis::Connection> {
         let seed = self.url.replace("+cluster", "");
@@ -124,9 +163,7 @@ impl Prefix {
 impl Drop for Prefix {
     fn drop(&mut self) {
         // An absent server has nothing to remove.
-        let Ok(mut connection) = self.connect() else { return };
-        let keys = ["rows", "keys", "expiries", "changes"].map(|part| self.key(part));
-        let _: redis::RedisResult<u64> = redis::cmd("UNLINK").arg(&keys[..]).query(&mut connection);
+        self.clear();
     }
 }
 

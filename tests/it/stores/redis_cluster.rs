@@ -1,4 +1,4 @@
-//! Redis Cluster: a store whose slot moves to another node while in use.
+//! Redis Cluster: a store that spreads over all masters, whose slots move to other nodes while in use.
 
 use super::namespace;
 use crate::servers::redis::prefix_in_cluster;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use treehold::ErrorKind;
-use treehold::store::{Batch, Condition, RedisStore, Store, StoreExt};
+use treehold::store::{Batch, Condition, Namespace, NamespacesOptions, RedisStore, Store, StoreExt};
 
 /// A master of the cluster.
 struct Master {
@@ -41,7 +41,7 @@ fn wait_until_agreed(masters: &mut [&mut Master], slot: u16) {
     loop {
         let views = masters.iter_mut().map(|master| {
             let nodes: String = redis::from_redis_value(master.run(&["CLUSTER", "NODES"]).unwrap()).unwrap();
-            nodes.lines().map(|line| told(line, slot)).collect::<BTreeSet<_>>()
+            nodes.lines().filter(|line| line.contains("master")).map(|line| told(line, slot)).collect::<BTreeSet<_>>()
         });
         let views: BTreeSet<_> = views.collect();
         let epochs: BTreeSet<&str> = views.iter().flatten().map(|(_, epoch, _)| epoch.as_str()).collect();
@@ -56,7 +56,7 @@ fn wait_until_agreed(masters: &mut [&mut Master], slot: u16) {
 /// Connects to the masters: the owner of a slot, and the others.
 fn masters(nodes: &str, slot: u16) -> (Master, Vec<Master>) {
     let (mut owner, mut others) = (None, Vec::new());
-    for line in nodes.lines().filter(|line| line.contains("master")) {
+    for line in nodes.lines().filter(|line| line.contains("master") && !line.contains("fail")) {
         let fields: Vec<&str> = line.split(' ').collect();
         let (host, port) = fields[1].split('@').next().unwrap().rsplit_once(':').unwrap();
         let connection = redis::Client::open(format!("redis://{host}:{port}")).unwrap().get_connection().unwrap();
@@ -68,8 +68,7 @@ fn masters(nodes: &str, slot: u16) -> (Master, Vec<Master>) {
 }
 
 /// Counts until told to stop. Returns how many increments were acknowledged, and how many may have been made.
-async fn count(store: RedisStore, key: String, is_over: Arc<AtomicBool>) -> (u64, u64) {
-    let a = namespace();
+async fn count(store: RedisStore, a: Namespace, key: String, is_over: Arc<AtomicBool>) -> (u64, u64) {
     let (mut acknowledged, mut open) = (0, 0);
     while !is_over.load(Ordering::SeqCst) {
         let item = match store.get(&a, &key).await {
@@ -102,11 +101,12 @@ async fn store_follows_its_moving_slot() {
     let filled = (0..500).fold(Batch::new(), |batch, number| batch.put(&a, format!("row {number}"), vec![b'x'; number]));
     store.commit(filled.put_for(&a, "mortal", "v", Duration::from_secs(3_600))).await.unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
-    let writers: Vec<_> = (0..4).map(|number| tokio::spawn(count(store.clone(), format!("count {number}"), is_over.clone()))).collect();
+    let writers: Vec<_> =
+        (0..4).map(|number| tokio::spawn(count(store.clone(), namespace(), format!("count {number}"), is_over.clone()))).collect();
 
     let moves = tokio::task::spawn_blocking({
-        let rows = prefix.key("rows");
-        let keys: Vec<String> = ["rows", "keys", "expiries", "changes"].iter().map(|part| prefix.key(part)).collect();
+        let keys = ["rows", "keys", "expiries", "changes"].map(|part| prefix.partition_key("rows", part));
+        let rows = keys[0].clone();
         let mut connection = prefix.connect().unwrap();
         move || {
             let slot: u16 = redis::cmd("CLUSTER").arg("KEYSLOT").arg(rows).query(&mut connection).unwrap();
@@ -143,5 +143,155 @@ async fn store_follows_its_moving_slot() {
         assert!(acknowledged > 0 && (acknowledged..=acknowledged + open).contains(&counted), "{counted} of {acknowledged} and {open}");
     }
     assert_eq!(store.stats().await.unwrap().items, 509);
+    assert!(store.check().await.unwrap().is_empty());
+}
+
+/// Returns a namespace in the partition of a user.
+fn space(user: usize) -> Namespace {
+    Namespace::new(["acme", &format!("u{user}"), "notes"]).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
+async fn partitions_spread_over_all_masters_and_page_in_order() {
+    const USERS: usize = 40;
+    let prefix = prefix_in_cluster().await;
+    let (store, other) = (prefix.open().await, prefix.open().await);
+    assert_eq!(store.get(&space(0), "k").await.unwrap(), None);
+    assert_eq!(store.commit(Batch::new().delete(&space(0), "k")).await.unwrap(), []);
+    let refused = store.commit(Batch::new().expect(&space(0), "k", Condition::Exists).put(&space(0), "k", "v")).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.change()), (ErrorKind::Conflict, Some(0)));
+    assert_eq!(store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces, [], "nothing was made");
+    for user in 0..USERS {
+        for round in 1..=3 {
+            let writer = if round == 2 { &other } else { &store };
+            assert_eq!(writer.commit(Batch::new().put(&space(user), "k", "v")).await.unwrap()[0].number(), round, "each counts for itself");
+        }
+    }
+    let nodes = prefix.keys_by_node();
+    let partitions = |names: &[String]| names.iter().filter(|name| name.contains("%acme") && name.ends_with(":rows")).count();
+    let counts: Vec<usize> = nodes.iter().map(|(_, names)| partitions(names)).collect();
+    assert_eq!((counts.len(), counts.iter().sum::<usize>()), (3, USERS));
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    let mut expected: Vec<Namespace> = (0..USERS).map(space).collect();
+    expected.sort();
+    for limit in [1, 7, 39, 40, 1_000] {
+        let (mut found, mut options) = (Vec::new(), NamespacesOptions::new().with_limit(limit));
+        loop {
+            let page = other.namespaces(options.clone()).await.unwrap();
+            found.extend(page.namespaces);
+            if !page.more {
+                break;
+            }
+            options.start_after = found.last().cloned();
+        }
+        assert_eq!(found, expected, "{limit}");
+    }
+    assert_eq!(other.namespaces(NamespacesOptions::new().with_beneath(space(7))).await.unwrap().namespaces, [space(7)]);
+    assert_eq!((store.stats().await.unwrap().items, store.stats().await.unwrap().namespaces), (USERS as u64, USERS as u64));
+    assert!(store.check().await.unwrap().is_empty());
+}
+
+/// A node that lost its data must not make a partition look empty.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
+async fn partition_whose_keys_are_gone_is_an_error_not_empty() {
+    let prefix = prefix_in_cluster().await;
+    let store = prefix.open().await;
+    for user in 0..3 {
+        store.commit(Batch::new().put(&space(user), "k", "v")).await.unwrap();
+    }
+    for (mut node, names) in prefix.keys_by_node() {
+        for name in names.iter().filter(|name| name.contains("%acme/u1}")) {
+            redis::cmd("DEL").arg(name).exec(&mut node).unwrap();
+        }
+    }
+    for store in [store, prefix.open().await] {
+        for error in [
+            store.get(&space(1), "k").await.unwrap_err(),
+            store.commit(Batch::new().put(&space(1), "k", "v")).await.unwrap_err(),
+            store.current_version(&space(1).partition()).await.unwrap_err(),
+            store.namespaces(NamespacesOptions::new()).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+        }
+        assert!(store.get(&space(2), "k").await.unwrap().is_some(), "it harms nobody else");
+        let findings = store.check().await.unwrap();
+        assert!(findings.len() == 1 && findings[0].message().contains("acme/u1"), "{findings:?}");
+    }
+}
+
+/// Another process stopped after it had put the partition on the list, or the list lost the partition when a replica took over.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
+async fn list_of_partitions_is_mended_by_the_next_commit() {
+    let prefix = prefix_in_cluster().await;
+    let store = prefix.open().await;
+    store.commit(Batch::new().put(&space(0), "k", "v")).await.unwrap();
+    let of_list = prefix.partition_key("", "rows");
+    let row = "_treehold/partitions/\0acme/u0/";
+    let change = |words: &[&str]| {
+        for (mut node, names) in prefix.keys_by_node() {
+            if names.contains(&of_list) {
+                redis::cmd(words[0]).arg(&words[1..]).exec(&mut node).unwrap();
+            }
+        }
+    };
+    change(&["HDEL", &of_list, &format!("r{row}"), &format!("b{row}")]);
+    change(&["ZREM", &prefix.partition_key("", "keys"), row]);
+    let late = prefix.open().await;
+    assert!(late.get(&space(0), "k").await.unwrap().is_some(), "rows are found without the list");
+    assert_eq!(late.namespaces(NamespacesOptions::new()).await.unwrap().namespaces, []);
+    late.commit(Batch::new().put(&space(0), "l", "v")).await.unwrap();
+    assert_eq!(late.namespaces(NamespacesOptions::new()).await.unwrap().namespaces, [space(0)]);
+}
+
+/// Replicas take over from their masters one after another, after they have caught up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
+async fn failovers_in_the_middle_of_load_lose_nothing_acknowledged() {
+    let prefix = prefix_in_cluster().await;
+    let store = prefix.open().await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let spaces: Vec<Namespace> = (0..12).map(space).collect();
+    let writers: Vec<_> =
+        spaces.iter().map(|space| tokio::spawn(count(store.clone(), space.clone(), "count".into(), is_over.clone()))).collect();
+    let failovers = tokio::task::spawn_blocking({
+        let mut connection = prefix.connect().unwrap();
+        move || {
+            let mut done = 0;
+            for _ in 0..2 {
+                let nodes: String = redis::cmd("CLUSTER").arg("NODES").query(&mut connection).unwrap();
+                for line in nodes.lines().filter(|line| line.contains("slave") && !line.contains("fail")) {
+                    let address = line.split(' ').nth(1).unwrap().split('@').next().unwrap();
+                    let mut replica = redis::Client::open(format!("redis://{address}")).unwrap().get_connection().unwrap();
+                    redis::cmd("CLUSTER").arg("FAILOVER").exec(&mut replica).unwrap();
+                    let start = Instant::now();
+                    loop {
+                        let role: Vec<Value> = redis::cmd("ROLE").query(&mut replica).unwrap();
+                        if role[0] == Value::BulkString(b"master".to_vec()) {
+                            break;
+                        }
+                        assert!(start.elapsed() < Duration::from_secs(30), "{address} does not take over");
+                        std::thread::yield_now();
+                    }
+                    done += 1;
+                }
+            }
+            done
+        }
+    });
+    assert!(failovers.await.unwrap() >= 6);
+    is_over.store(true, Ordering::SeqCst);
+    for (space, writer) in spaces.iter().zip(writers) {
+        let (acknowledged, open) = writer.await.unwrap();
+        let counted = loop {
+            match store.get(space, "count").await {
+                Ok(item) => break std::str::from_utf8(&item.unwrap().value).unwrap().parse::<u64>().unwrap(),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
+            }
+        };
+        assert!(acknowledged > 0 && (acknowledged..=acknowledged + open).contains(&counted), "{counted} of {acknowledged} and {open}");
+    }
     assert!(store.check().await.unwrap().is_empty());
 }
