@@ -10,7 +10,7 @@ use treehold::Result;
 use treehold::feed::{FeedEvent, FeedPage, FeedPosition, FeedTail};
 use treehold::ops::Version;
 
-/// A position as callers give it: the text of a page, or the number of an event.
+/// A position as callers give it: the text of a page or tail, or the number of an event where the tree has one partition.
 #[derive(FromPyObject)]
 pub(crate) enum Place {
     Number(u64),
@@ -147,6 +147,15 @@ impl PyFeedTail {
 
     fn __aiter__(slf: Py<Self>) -> Py<Self> {
         slf
+    }
+
+    /// The position from which another tail continues with the first event that this one has not returned.
+    #[getter]
+    fn position(&self, py: Python<'_>) -> PyResult<String> {
+        let tail = self.0.get().cloned().ok_or_else(|| forked(py, "feed"))?;
+        // Another thread holds it while it waits for an event.
+        let position = tail.try_lock().map(|tail| tail.position().to_string());
+        position.map_err(|_| invalid(py, "the position is not known while the tail waits for its next event"))
     }
 
     fn __anext__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

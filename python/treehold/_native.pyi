@@ -1600,6 +1600,9 @@ class FeedPage:
 class FeedTail:
     """The events of a feed as they come. Iterate over it, also with `async for`."""
 
+    @property
+    def position(self) -> str:
+        """The `after` of another tail that continues with the first event that this one has not returned."""
     def __iter__(self) -> Iterator[FeedEvent]: ...
     def __next__(self) -> FeedEvent: ...
     def __aiter__(self) -> Self: ...

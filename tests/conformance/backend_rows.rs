@@ -22,7 +22,14 @@ backend_conformance!(
 #[cfg(feature = "sqlite")]
 backend_conformance!(store_sqlite, trees::store_sqlite);
 #[cfg(feature = "sqlite")]
-backend_conformance!(store_sqlite_directory, trees::store_sqlite_directory);
+async fn store_sqlite_directory() -> treehold::conformance::Fresh<treehold::conformance::backend::Tree> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = treehold::store::SqliteDirectory::open(directory.path().join("store")).unwrap();
+    trees::rows_tree(store).fresh().keeping(directory)
+}
+
+#[cfg(feature = "sqlite")]
+backend_conformance!(store_sqlite_directory, crate::backend::store_sqlite_directory);
 #[cfg(feature = "sled")]
 backend_conformance!(store_sled, trees::store_sled);
 #[cfg(feature = "mysql")]

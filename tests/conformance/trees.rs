@@ -64,13 +64,6 @@ pub(crate) async fn store_sqlite() -> Fresh<Tree> {
     rows_tree(store).fresh().keeping(directory)
 }
 
-#[cfg(feature = "sqlite")]
-pub(crate) async fn store_sqlite_directory() -> Fresh<Tree> {
-    let directory = tempfile::tempdir().unwrap();
-    let store = treehold::store::SqliteDirectory::open(directory.path().join("store")).unwrap();
-    rows_tree(store).fresh().keeping(directory)
-}
-
 #[cfg(feature = "sled")]
 pub(crate) async fn store_sled() -> Fresh<Tree> {
     let directory = tempfile::tempdir().unwrap();

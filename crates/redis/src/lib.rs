@@ -285,8 +285,19 @@ impl Shared {
             watched.entry(named).or_insert_with(|| Watched { place, partition, namespaces: Vec::new() }).namespaces.push(namespace);
         }
         self.announced.lock().retain(|named, _| watched.contains_key(named));
-        let looks = watched.into_iter().map(|(named, watched)| self.announce_in(named, watched));
-        stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
+        let looks = watched.into_iter().map(|(named, watched)| async move {
+            let is_known = self.announced.lock().contains_key(&named);
+            match self.announce_in(named, watched).await {
+                // The next poll tries again; the other partitions may be on other nodes.
+                Err(error) if is_known && matches!(self.places, Places::Many(_)) => {
+                    tracing::debug!(%error, "a watched partition could not be polled");
+                    Ok(())
+                }
+                answer => answer,
+            }
+        });
+        let answers: Vec<Result<()>> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        answers.into_iter().collect()
     }
 
     async fn announce_in(&self, named: String, watched: Watched) -> Result<()> {
@@ -451,7 +462,7 @@ impl StoreMaintenance for RedisStore {
     async fn sweep(&self, limit: usize) -> Result<usize> {
         let now = self.now();
         let from = self.shared.swept.lock().take();
-        let (mut swept, mut visits) = (0, 0);
+        let (mut swept, mut visits, mut failed) = (0, 0, None);
         let mut starts = vec![None];
         starts.extend(from.clone().map(Some));
         // A sweep that begins in the middle ends with what comes before.
@@ -469,7 +480,14 @@ impl StoreMaintenance for RedisStore {
                     }
                     let left = limit - swept;
                     let sweep = |place: Arc<Place>| async move { write::sweep(&place.link, &place.keys, left, now).await };
-                    swept += self.shared.places.read(partition, 0, sweep).await?;
+                    match self.shared.places.read(partition, 0, sweep).await {
+                        Ok(count) => swept += count,
+                        // The other partitions may be on other nodes.
+                        Err(error) => {
+                            tracing::warn!(%partition, %error, "sweeping a partition failed");
+                            failed = Some(error);
+                        }
+                    }
                     visits += 1;
                     if swept >= limit || visits == VISITS_MAX {
                         *self.shared.swept.lock() = Some(partition.clone());
@@ -482,7 +500,8 @@ impl StoreMaintenance for RedisStore {
                 }
             }
         }
-        Ok(swept)
+        // Without any success, the store itself may be out of reach.
+        failed.filter(|_| swept == 0).map_or(Ok(swept), Err)
     }
 
     async fn describe(&self) -> Result<StoreDescription> {

@@ -83,7 +83,7 @@ pub struct SessionPosition {
     messages: u64,
     turns: u64,
     archives: u64,
-    /// The version of the store up to which logs and documents were seen.
+    /// The version of the partition up to which logs and documents were seen.
     rows: Version,
 }
 
@@ -176,10 +176,16 @@ impl Sessions {
     /// # Errors
     /// As [`Sessions::info`].
     pub async fn follow(&self, session: &SessionRef, after: Option<SessionPosition>) -> Result<Option<SessionFollower>> {
-        let Some(found) = self.open(session.tenant(), session.session()).await? else { return Ok(None) };
-        let newest = self.store.current_version(&found.head.user_rows().sessions()?.partition()).await?;
-        // The head is read again, so that it is not older than the version.
-        let Some(opened) = self.open(session.tenant(), session.session()).await? else { return Ok(None) };
+        // The head must not be older than the version, and only the head says of which partition the version is.
+        let (newest, opened) = loop {
+            let Some(found) = self.open(session.tenant(), session.session()).await? else { return Ok(None) };
+            let partition = found.head.user_rows().sessions()?.partition();
+            let newest = self.store.current_version(&partition).await?;
+            let Some(opened) = self.open(session.tenant(), session.session()).await? else { return Ok(None) };
+            if opened.head.user_rows().sessions()?.partition() == partition {
+                break (newest, opened);
+            }
+        };
         let mut watches = Vec::new();
         for subject in Subject::ALL {
             watches.push((subject, self.store.watch(&subject.namespace(&opened.head)?).await?));

@@ -79,6 +79,8 @@ pub struct SqliteOptions {
     pub log_bytes_max: u64,
     /// How many idle connections are kept for readers.
     idle_readers_max: usize,
+    /// Whether a missing file is created.
+    create: bool,
 }
 
 impl SqliteOptions {
@@ -91,6 +93,7 @@ impl SqliteOptions {
             cache_bytes: 8 << 20,
             log_bytes_max: 64 << 20,
             idle_readers_max: read::IDLE_MAX,
+            create: true,
         }
     }
 

@@ -7,7 +7,7 @@
 use super::SqliteOptions;
 use super::error::{failed, is_busy, unreachable_file};
 use super::open::{
-    FIRST_LAYOUT, OPENING, check_ours, check_version, check_writable, connect, is_former, migrate_from, schema_version, sync_directory_of,
+    FIRST_LAYOUT, check_ours, check_version, check_writable, connect, is_former, migrate_from, opening, schema_version, sync_directory_of,
 };
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::collections::BTreeMap;
@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn migrate(options: &SqliteOptions, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
     let path = std::path::absolute(&options.path).map_err(|cause| unreachable_file(&options.path, cause))?;
-    let _opening = OPENING.lock();
+    let lock = opening(&path);
+    let _opening = lock.lock();
     std::fs::metadata(&path).map_err(|cause| unreachable_file(&path, cause))?;
     check_writable(&path)?;
     check_ours(&path)?;

@@ -9,10 +9,12 @@ use super::error::{failed, foreign, is_busy, unreachable_file};
 use super::recognise::{APPLICATION_ID, recognise, with_suffix};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
 use treehold_core::lock_wait::LockWait;
@@ -88,16 +90,33 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// Serializes opening within the process, see [`create_unless_exists`].
-pub(super) static OPENING: Mutex<()> = Mutex::new(());
+/// The files that are being opened in this process.
+static OPENING: LazyLock<Mutex<HashMap<PathBuf, Weak<Mutex<()>>>>> = LazyLock::new(Mutex::default);
+
+/// Returns the lock under which a file is opened in this process, see [`create_unless_exists`].
+pub(super) fn opening(path: &Path) -> Arc<Mutex<()>> {
+    let within_directory = || Some(std::fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?));
+    let path = std::fs::canonicalize(path).ok().or_else(within_directory).unwrap_or_else(|| path.to_owned());
+    let mut all = OPENING.lock();
+    if let Some(lock) = all.get(&path).and_then(Weak::upgrade) {
+        return lock;
+    }
+    all.retain(|_, lock| lock.strong_count() > 0);
+    let lock = Arc::<Mutex<()>>::default();
+    all.insert(path, Arc::downgrade(&lock));
+    lock
+}
 
 /// Creates or migrates the file if needed, and opens it for writing. Returns its absolute path. Errors carry the path
 /// in their source, not in their message.
 pub(super) fn open(options: &SqliteOptions) -> Result<(PathBuf, Connection)> {
     // Use an absolute path: the process may change its working directory before the next reader opens the file.
     let path = std::path::absolute(&options.path).map_err(|cause| unreachable_file(&options.path, cause))?;
-    let _opening = OPENING.lock();
-    create_unless_exists(&path).map_err(|cause| unreachable_file(&path, cause))?;
+    let lock = opening(&path);
+    let _opening = lock.lock();
+    if options.create {
+        create_unless_exists(&path).map_err(|cause| unreachable_file(&path, cause))?;
+    }
     check_writable(&path)?;
     check_ours(&path)?;
     let mut connection = connect(&path, options)?;

@@ -187,6 +187,13 @@ impl Watches {
         }
     }
 
+    /// Notifies the watchers of a namespace that its partition was removed, and that its versions count anew.
+    pub fn restart(&self, namespace: &Namespace) {
+        if let Some(sender) = self.watched.lock().get(namespace) {
+            sender.newest.send_modify(|newest| *newest = 0);
+        }
+    }
+
     /// Returns the namespaces that are being watched.
     pub fn namespaces(&self) -> Vec<Namespace> {
         let watched = self.watched.lock();

@@ -973,7 +973,8 @@ class TreeholdStore(BaseStore):
         within = [(*self.namespace, *space) for space in listed] if listed is not None else [above]
         versions = yield from self._versions(sorted({root_of(place)[:2] for place in within}))
         loaded = tables.loaded(prefix, versions)
-        if loaded is not None:
+        # A namespace may have been added after the list was read.
+        if loaded is not None and (listed is None or loaded == listed):
             return loaded
         spaces = (yield from self._vector_spaces(prefix)) if listed is None else listed
         for space in spaces:

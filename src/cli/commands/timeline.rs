@@ -10,6 +10,7 @@ use crate::feed::{Feed, FeedEvent, FeedPosition, FeedView};
 use crate::{Error, VfsPath};
 use clap::Args;
 use jiff::Timestamp;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// The most events to request at a time.
@@ -61,7 +62,8 @@ pub(crate) struct Timeline {
 
 /// Print changes of all processes as they happen
 ///
-/// Prints lines as `timeline` does until interrupted. With `--json`, each change is one line of JSON.
+/// Prints lines as `timeline` does until interrupted. With `--json`, each change is one line of JSON, whose `resume` is the `--after` that
+/// continues after it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold watch
@@ -138,13 +140,22 @@ impl Watch {
             if context.out.is_text() {
                 print(&mut context.out, &event)?;
             } else {
-                context.out.json_line(&event)?;
+                context.out.json_line(&Watched { event: &event, resume: tail.position() })?;
             }
             // A reader of the pipe waits for this line.
             context.out.flush()?;
         }
+        context.out.detail(format_args!("continue with `--after {}`", tail.position()));
         Ok(Outcome::Done)
     }
+}
+
+/// An event, and the position that continues after it.
+#[derive(Serialize)]
+struct Watched<'e> {
+    #[serde(flatten)]
+    event: &'e FeedEvent,
+    resume: &'e FeedPosition,
 }
 
 /// Returns the path of an event, and where it went.

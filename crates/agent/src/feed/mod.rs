@@ -307,8 +307,14 @@ impl Feed {
 
     async fn found_after(&self, view: &FeedView, after: &FeedPosition, limit: usize) -> Result<FoundPage> {
         let parts = view.parts();
+        let is_ambiguous = after.is_plain() && parts.len() > 1;
         // Commits of a partition become visible in version order, so every scan from here on sees all events up to its version.
         let newest = self.newest(&parts).await?;
+        if is_ambiguous && newest.iter().any(|(part, newest)| after.of(part.label) > *newest) {
+            let message = "this number is a position in one partition, and this tree has changes in several; continue from the position of a \
+                 page, or from 0";
+            return Err(Error::invalid_argument(message));
+        }
         let looks = newest.into_iter().map(|(part, newest)| async move {
             let start = after.of(part.label);
             self.between(view, part, start, newest.max(start), limit, None).await.map(|look| Run::new(part.label, start, look))
@@ -329,7 +335,7 @@ impl Feed {
         let newest = self.newest(&parts).await?;
         let looks = newest.into_iter().map(|(part, newest)| async move {
             let end = Version::new(newest.number() + 1);
-            let end = before.map_or(end, |before| before.of(part.label).min(end));
+            let end = before.and_then(|before| before.before(part.label)).map_or(end, |before| before.min(end));
             self.back(view, part, end, since, limit).await.map(|look| Run::new(part.label, end, look))
         });
         Ok(merge(try_join_all(looks).await?, limit, Order::NewestFirst).into())

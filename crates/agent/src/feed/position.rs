@@ -13,8 +13,8 @@ use treehold_store::Partition;
 /// Where a reader stands in the feed: a version for each partition that holds logs of its view.
 ///
 /// Its text is short, safe in URLs, and names no partition. A reader whose view has grown since reads the added partitions from their start.
-/// A plain version, such as `0` or `1f`, stands for that version in every partition; that of an event is exact where the view has one
-/// partition, or the store one counter for all.
+/// A plain version, such as `0` or `1f`, stands for that version in every partition. That of an event is exact where the view has one
+/// partition, or the store one counter for all. Where it lies beyond a partition of a view with several, it is refused.
 ///
 /// ```
 /// use treehold_agent::feed::FeedPosition;
@@ -63,6 +63,17 @@ impl FeedPosition {
 
     pub(super) fn set(&mut self, label: Label, version: Version) {
         self.listed.insert(label, version);
+    }
+
+    /// Returns the version before which a reader continues backwards; `None` for a partition that the position does not know, where it begins
+    /// with the newest event.
+    pub(super) fn before(&self, label: Label) -> Option<Version> {
+        self.listed.get(&label).copied().or_else(|| self.listed.is_empty().then_some(self.elsewhere))
+    }
+
+    /// Returns whether this is a plain version that stands for all partitions.
+    pub(super) fn is_plain(&self) -> bool {
+        self.listed.is_empty()
     }
 
     /// Returns whether this position lies beyond another in a partition that the other lists. Beyond the newest position of a view, it is from

@@ -30,16 +30,12 @@ impl FeedTail {
         for place in &view.places {
             watches.push(feed.store.watch(&place.log).await?);
         }
-        Ok(Self {
-            feed,
-            view,
-            watches,
-            found: VecDeque::new(),
-            read: after.clone(),
-            returned: after,
-            is_within_commit: false,
-            is_behind: true,
-        })
+        // Every partition is named, so that the position stands for nothing else later.
+        let mut read = FeedPosition::start();
+        for part in view.parts() {
+            read.set(part.label, after.of(part.label));
+        }
+        Ok(Self { feed, view, watches, found: VecDeque::new(), returned: read.clone(), read, is_within_commit: false, is_behind: true })
     }
 
     /// Returns the position from which another tail continues with the first event that this one has not returned.

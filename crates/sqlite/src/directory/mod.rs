@@ -1,10 +1,10 @@
 //! Rows in a directory with one SQLite file for each partition.
 //!
 //! Tenants write side by side, each file is a [`SqliteStore`] of its own that can be backed up, moved or deleted as one, and a damaged one
-//! harms nobody else. A file is created with the first row of its partition, and opened when it is needed. The files used least recently are
+//! affects no other partition. A file is created with the first row of its partition, and opened when it is needed. The files used least recently are
 //! closed when too many are open.
 //!
-//! `names.rs` names the files, `opened.rs` opens and closes them, `walk.rs` lists them. `upkeep.rs` does what concerns all of them, and
+//! `names.rs` names the files, `opened.rs` opens and closes them, `walk.rs` lists them. `upkeep.rs` maintains all of them, and
 //! `watched.rs` notices the commits of other processes.
 
 mod names;
@@ -13,9 +13,10 @@ mod upkeep;
 mod walk;
 mod watched;
 
-use crate::open::{SCHEMA, sync_directory_of};
+use crate::open::SCHEMA;
 use crate::{SqliteOptions, SqliteStore, WATCH_PAUSE};
 use async_trait::async_trait;
+use names::{ROOT_BYTES_MAX, create_directory, write_durably};
 use opened::OpenFiles;
 use std::fmt;
 use std::io;
@@ -57,8 +58,8 @@ pub struct SqliteDirectoryOptions {
     pub cache_bytes: usize,
     /// As [`SqliteOptions::log_bytes_max`], for each file. Default 16 MiB.
     pub log_bytes_max: u64,
-    /// How many files are kept open. Files in use stay open beyond that. Each has up to 10 file descriptors, and two threads while it is
-    /// written to. Default 64.
+    /// How many files are kept open. Files in use stay open beyond that. Each has a thread and up to 10 file
+    /// descriptors. Default 64.
     pub open_max: usize,
 }
 
@@ -111,8 +112,9 @@ impl SqliteDirectoryOptions {
 
 /// A store with one SQLite file for each partition. Clones share the store.
 ///
-/// Commits of different partitions go on side by side, and each has its own counter of versions. Deleting a file deletes its partition; a
-/// partition of the same name counts anew. Reads and commits cost what they cost in one [`SqliteStore`], plus about a millisecond when a
+/// Commits of different partitions go on side by side, and each has its own counter of versions. Deleting a file together with its `-wal` and
+/// `-shm` deletes its partition; a partition of the same name counts anew. A file that is replaced while the store is open makes its partition
+/// `unavailable` until the store is opened again. Reads and commits cost what they cost in one [`SqliteStore`], plus about a millisecond when a
 /// file has to be opened. Listing the namespaces of several partitions opens each file.
 ///
 /// # Examples
@@ -156,13 +158,14 @@ impl SqliteDirectory {
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if the directory's parent does not exist. [`NotADirectory`](ErrorKind::NotADirectory) for a file.
-    /// [`Corrupt`](ErrorKind::Corrupt) for a directory with other content. [`Unsupported`](ErrorKind::Unsupported) for a store of a newer
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a path over 300 bytes. [`Corrupt`](ErrorKind::Corrupt) for a directory with other
+    /// content. [`Unsupported`](ErrorKind::Unsupported) for a store of a newer
     /// version. [`PermissionDenied`](ErrorKind::PermissionDenied) and [`Unavailable`](ErrorKind::Unavailable) from the disk.
     pub fn open_with(options: SqliteDirectoryOptions) -> Result<Self> {
         let name = options.path.file_name().map_or_else(|| "sqlite".into(), |name| format!("sqlite:{}/", name.to_string_lossy()));
         let path = std::path::absolute(&options.path).map_err(|cause| unusable(&options.path, cause))?;
         prepare(&path)?;
-        let files = OpenFiles::new(path, options.of_files(), options.open_max);
+        let files = OpenFiles::new(path, options.of_files(), options.open_max).map_err(|cause| unusable(&options.path, cause))?;
         Ok(Self { shared: Arc::new(Shared { files, watched: WatchedFiles::default(), upkeep: Upkeep::default(), name }) })
     }
 
@@ -195,50 +198,37 @@ impl SqliteDirectory {
     }
 }
 
-/// Creates the directory if it is missing, and checks its mark.
+/// Creates the directory if it is missing, and checks its mark. Both are durable afterwards, whoever made them.
 fn prepare(path: &Path) -> Result<()> {
     let failed = |cause| unusable(path, cause);
-    let mut builder = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        created => {
-            created.map_err(failed)?;
-            sync_directory_of(path).map_err(failed)?;
-        }
+    if path.as_os_str().len() > ROOT_BYTES_MAX {
+        let message = format!("the path of the store's directory is over {ROOT_BYTES_MAX} bytes; use a shorter one");
+        return Err(Error::invalid_argument(message).with_source(AtHost::new(path)));
     }
+    create_directory(path).map_err(failed)?;
     let mark = path.join(MARK);
-    match std::fs::read_to_string(&mark) {
-        Ok(text) if text == MARK_TEXT => Ok(()),
-        // Another process was stopped while it made the mark.
-        Ok(text) if text.is_empty() => write_mark(&mark).map_err(failed),
-        Ok(_) => {
-            let message = "the store's directory was written by a newer version; upgrade this program";
-            Err(Error::unsupported(message).with_source(AtHost::new(path)))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if std::fs::read_dir(path).map_err(failed)?.next().is_some() {
-                let message = "the directory holds other files and is not a treehold store; name an empty or a new one";
-                return Err(Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(path)));
+    for is_last in [false, true] {
+        match std::fs::read_to_string(&mark) {
+            // Another process may have been stopped before the mark was complete or durable.
+            Ok(text) if text == MARK_TEXT || text.is_empty() => break,
+            Ok(_) => {
+                let message = "the store's directory was written by a newer version; upgrade this program";
+                return Err(Error::unsupported(message).with_source(AtHost::new(path)));
             }
-            write_mark(&mark).map_err(failed)
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if std::fs::read_dir(path).map_err(failed)?.next().is_none() {
+                    break;
+                }
+                // Another process may have made the mark since.
+                if is_last {
+                    let message = "the directory holds other files and is not a treehold store; name an empty or a new one";
+                    return Err(Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(path)));
+                }
+            }
+            Err(error) => return Err(failed(error)),
         }
-        Err(error) => Err(failed(error)),
     }
-}
-
-/// Writes the mark in place: processes that open a new directory together write the same.
-fn write_mark(mark: &Path) -> io::Result<()> {
-    use std::io::Write;
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(mark)?;
-    file.write_all(MARK_TEXT.as_bytes())?;
-    file.sync_all()?;
-    sync_directory_of(mark)
+    write_durably(&mark, MARK_TEXT.as_bytes()).map_err(failed)
 }
 
 fn unusable(path: &Path, cause: io::Error) -> Error {
@@ -259,6 +249,10 @@ fn unusable(path: &Path, cause: io::Error) -> Error {
 /// Adds to an error which file it is about.
 fn of_partition(partition: &Partition, error: Error) -> Error {
     let message = format!("the file of the partition `{partition}`: {}", error.message());
+    if error.kind() == ErrorKind::NotFound {
+        // Not a row is missing, but the directory.
+        return Error::new(ErrorKind::Unavailable, message).with_source(error);
+    }
     error.with_message(message)
 }
 
@@ -309,7 +303,7 @@ impl Store for SqliteDirectory {
             // One more than asked for tells whether more follow.
             let wanted = options.clone().with_limit(options.limit.saturating_add(1) - found.len());
             let page = self.shared.files.look(&file, |store| async move { store.namespaces(wanted).await }).await;
-            found.extend(page.map_err(|error| of_partition(&file.partition, error))?.namespaces);
+            found.extend(page.map_err(|error| of_partition(&file.partition, error))?.unwrap_or_default().namespaces);
             if found.len() > options.limit {
                 found.truncate(options.limit);
                 return Ok(NamespacePage::new(found, true));
@@ -321,7 +315,8 @@ impl Store for SqliteDirectory {
     async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
         batch.validate(&self.capabilities())?;
         let Some(partition) = batch.partition() else { return Ok(Vec::new()) };
-        let failed = |error| of_partition(&partition, error);
+        // Opening a file changes no row.
+        let failed = |error| of_partition(&partition, error).without_effect();
         let files = &self.shared.files;
         let found = match batch.adds() {
             false => files.find(&partition).await.map_err(failed)?,

@@ -1,11 +1,13 @@
 //! The names of the files: one for each partition, readable, and the same on file systems that ignore case.
 //!
 //! A partition of one component, such as `acme`, is the file `acme.db`; that of a tenant and a user is `acme/ada.db`. Lowercase letters,
-//! digits, `-` and `_` stand for themselves, every other byte is `%xx`. A component whose name would be too long is named by its hash; what
-//! it is called is then read from the rows, which costs an opening of the file whenever it is listed.
+//! digits, `-` and `_` stand for themselves, every other byte is `%xx`. A component whose name would be too long for SQLite is named by its
+//! hash, and a file beside it, `=HASH.name`, has the component.
 
+use super::MARK;
+use crate::open::sync_directory_of;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
 use treehold_store::{Namespace, Partition};
@@ -13,8 +15,14 @@ use treehold_store::{Namespace, Partition};
 /// The end of the name of each file.
 const SUFFIX: &str = ".db";
 
-/// The longest name of a component that is not replaced by its hash. File systems allow 255 bytes with every suffix.
-const NAME_BYTES_MAX: usize = 200;
+/// The end of the name of a file that has the component of a hash.
+const NAME_SUFFIX: &str = ".name";
+
+/// The longest name of a component that is not replaced by its hash. SQLite opens paths of up to some 500 bytes.
+const NAME_BYTES_MAX: usize = 90;
+
+/// The longest path of a directory in which every partition has a file that SQLite opens.
+pub(super) const ROOT_BYTES_MAX: usize = 500 - 2 * (NAME_BYTES_MAX + 1) - 12;
 
 /// What the name of a hash begins with.
 const HASHED: char = '=';
@@ -45,6 +53,64 @@ enum Name {
     Hashed,
 }
 
+impl Name {
+    /// Returns the component that a name in a directory stands for.
+    fn component(self, directory: &Path, name: &str) -> Result<String> {
+        let path = match self {
+            Self::Component(component) => return Ok(component),
+            Self::Hashed => directory.join(format!("{name}{NAME_SUFFIX}")),
+        };
+        let damaged = |cause: io::Error| {
+            let message = "a file of the store has lost the file beside it that says which partition it is; restore that from a backup";
+            Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(&path).with_cause(cause))
+        };
+        let component = std::fs::read_to_string(&path).map_err(damaged)?;
+        if name_of(&component) == name { Ok(component) } else { Err(damaged(io::Error::other("it names another partition"))) }
+    }
+}
+
+/// Makes the directory of a partition's file, and the files with the components of hashes, durably. Blocks.
+pub(super) fn prepare(root: &Path, partition: &Partition) -> io::Result<()> {
+    let mut directory = root.to_owned();
+    let mut components = partition.components().peekable();
+    while let Some(component) = components.next() {
+        let name = name_of(&component);
+        if name.starts_with(HASHED) {
+            let path = directory.join(format!("{name}{NAME_SUFFIX}"));
+            write_durably(&path, component.as_bytes())?;
+        }
+        if components.peek().is_some() {
+            directory.push(name);
+            create_directory(&directory)?;
+        }
+    }
+    Ok(())
+}
+
+/// Creates a directory for its owner only, unless it exists. Its entry is durable afterwards, whoever made it.
+pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        created => created?,
+    }
+    sync_directory_of(directory)
+}
+
+/// Writes a short file in place: processes that write it together write the same.
+pub(super) fn write_durably(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    sync_directory_of(path)
+}
+
 /// Reads the name of a component; `None` if none has it.
 fn read_name(name: &str) -> Option<Name> {
     if name.starts_with(HASHED) {
@@ -69,14 +135,11 @@ fn read_name(name: &str) -> Option<Name> {
 }
 
 /// A file of a partition.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
     pub(super) partition: Partition,
 }
-
-/// Reads the partition of the rows in a file; `None` if there are none.
-pub(super) type ReadPartition<'r> = &'r dyn Fn(&Path) -> Result<Option<Partition>>;
 
 /// The files of one tenant.
 #[derive(Debug)]
@@ -91,20 +154,19 @@ pub(super) struct Tenant {
 }
 
 /// Lists the tenants in the order of their partitions. Blocks.
-pub(super) fn tenants(root: &Path, read: ReadPartition<'_>) -> Result<Vec<Tenant>> {
+pub(super) fn tenants(root: &Path) -> Result<Vec<Tenant>> {
     let mut found: BTreeMap<String, Tenant> = BTreeMap::new();
-    for (name, is_directory) in entries(root)? {
+    let entries = entries(root)?;
+    if !entries.iter().any(|(name, _)| name == MARK) {
+        let message = "the directory of the store is not there; put it back, or mount its disk";
+        return Err(Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(root)));
+    }
+    for (name, is_directory) in entries {
         let plain = if is_directory { Some(name.as_str()) } else { name.strip_suffix(SUFFIX) };
         let Some((plain, named)) = plain.and_then(|plain| Some((plain, read_name(plain)?))) else { continue };
-        let component = match named {
-            Name::Component(component) => Some(component),
-            Name::Hashed if is_directory => tenant_in(&root.join(&name), read)?,
-            Name::Hashed => read(&root.join(&name))?.as_ref().and_then(first_component),
-        };
-        let Some((component, tenant)) = component.and_then(|component| Some((Partition::new([&component]).ok()?, component))) else {
-            continue;
-        };
-        let text = tenant_of(component.encoded()).to_owned();
+        let tenant = named.component(root, plain)?;
+        let Ok(partition) = Partition::new([&tenant]) else { continue };
+        let text = tenant_of(partition.encoded()).to_owned();
         let listed = found.entry(text.clone()).or_insert_with(|| Tenant {
             root: root.to_owned(),
             name: plain.to_owned(),
@@ -137,23 +199,6 @@ pub(super) fn all(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads which tenant the files of a directory belong to.
-fn tenant_in(directory: &Path, read: ReadPartition<'_>) -> Result<Option<String>> {
-    for (name, is_directory) in entries(directory)? {
-        if !is_directory
-            && name.ends_with(SUFFIX)
-            && let Some(partition) = read(&directory.join(name))?
-        {
-            return Ok(first_component(&partition));
-        }
-    }
-    Ok(None)
-}
-
-fn first_component(partition: &Partition) -> Option<String> {
-    partition.components().next().map(Into::into)
-}
-
 /// Returns what the texts of all partitions of a partition's tenant begin with.
 pub(super) fn tenant_of(text: &str) -> &str {
     text.find('/').map_or(text, |end| &text[..=end])
@@ -166,7 +211,7 @@ impl Tenant {
     }
 
     /// Lists the tenant's files in the order of their partitions. Blocks.
-    pub(super) fn files(&self, read: ReadPartition<'_>) -> Result<Vec<Found>> {
+    pub(super) fn files(&self) -> Result<Vec<Found>> {
         let mut files = Vec::new();
         if self.has_file
             && let Ok(partition) = Partition::new([&self.component])
@@ -176,13 +221,11 @@ impl Tenant {
         if self.has_directory {
             let directory = self.root.join(&self.name);
             for (name, is_directory) in entries(&directory)? {
-                let Some(named) = name.strip_suffix(SUFFIX).filter(|_| !is_directory).and_then(read_name) else { continue };
-                let path = directory.join(&name);
-                let partition = match named {
-                    Name::Component(user) => Partition::new([&self.component, &user]).ok(),
-                    Name::Hashed => read(&path)?,
-                };
-                files.extend(partition.map(|partition| Found { path, partition }));
+                let Some(plain) = name.strip_suffix(SUFFIX).filter(|_| !is_directory) else { continue };
+                let Some(named) = read_name(plain) else { continue };
+                let user = named.component(&directory, plain)?;
+                let partition = Partition::new([&self.component, &user]).ok();
+                files.extend(partition.map(|partition| Found { path: directory.join(&name), partition }));
             }
         }
         files.sort_by(|one, other| one.partition.cmp(&other.partition));
@@ -205,7 +248,10 @@ fn entries(directory: &Path) -> Result<Vec<(String, bool)>> {
     for entry in listed {
         let entry = entry.map_err(failed)?;
         if let Some(name) = entry.file_name().to_str() {
-            entries.push((name.to_owned(), entry.file_type().map_err(failed)?.is_dir()));
+            let kind = entry.file_type().map_err(failed)?;
+            // The directory of a tenant may be a link to another disk.
+            let is_directory = kind.is_dir() || kind.is_symlink() && std::fs::metadata(entry.path()).is_ok_and(|found| found.is_dir());
+            entries.push((name.to_owned(), is_directory));
         }
     }
     Ok(entries)
@@ -233,7 +279,7 @@ mod tests {
                 let file = file_of(root, &partition);
                 let text = file.to_str().expect("UTF-8").to_owned();
                 assert!(file.starts_with(root) && file.strip_prefix(root).expect("beneath").components().count() == owner.len(), "{text}");
-                assert!(file.iter().all(|part| part.len() < 250 && part != ".."), "{text}");
+                assert!(file.iter().all(|part| part.len() < 100 && part != ".."), "{text}");
                 assert_eq!(text, text.to_lowercase(), "the same where case does not count");
                 files.insert((text, partition));
             }
@@ -254,20 +300,35 @@ mod tests {
     fn files_are_listed_in_the_order_of_their_partitions() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut expected = Vec::new();
-        for owner in [&["a"][..], &["a", "!"], &["a", "b"], &["a-"], &["a-", "c"], &["A", "b"], &["b", "é"], &["a", "B"]] {
+        let long = "long".repeat(60);
+        let owners = [
+            &["a"][..],
+            &["a", "!"],
+            &["a", "b"],
+            &["a-"],
+            &["a-", "c"],
+            &["A", "b"],
+            &["b", "é"],
+            &["a", "B"],
+            &[&long, &long],
+            &["b", &long],
+        ];
+        for owner in owners {
             let partition = Partition::new(owner).expect("a legal partition");
             let file = file_of(directory.path(), &partition);
-            std::fs::create_dir_all(file.parent().expect("a parent")).expect("made");
+            prepare(directory.path(), &partition).expect("made");
             for name in [file.clone(), file.with_extension("db-wal")] {
                 std::fs::write(name, "").expect("written");
             }
             expected.push(partition);
         }
-        std::fs::write(directory.path().join("notes.txt"), "").expect("written");
+        assert!(tenants(directory.path()).is_err(), "without its mark, it is not the store");
+        for name in ["notes.txt", MARK] {
+            std::fs::write(directory.path().join(name), "").expect("written");
+        }
         expected.sort();
-        let unread = |path: &Path| panic!("{} tells its partition", path.display());
-        let tenants = tenants(directory.path(), &unread).expect("listed");
-        let listed = tenants.iter().flat_map(|tenant| tenant.files(&unread).expect("listed"));
+        let tenants = tenants(directory.path()).expect("listed");
+        let listed = tenants.iter().flat_map(|tenant| tenant.files().expect("listed"));
         assert_eq!(listed.map(|found| found.partition).collect::<Vec<_>>(), expected);
     }
 }

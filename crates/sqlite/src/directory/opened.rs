@@ -1,8 +1,9 @@
 //! The files that are open: at most a number of them, closed when others are needed.
 
-use super::names::{Found, belongs, file_of};
+use super::MARK;
+use super::names::{self, Found, belongs, file_of};
 use crate::error::unreachable_file;
-use crate::open::sync_directory_of;
+use crate::recognise::with_suffix;
 use crate::{SqliteOptions, SqliteStore};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,18 +13,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::OnceCell;
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
-use treehold_store::Partition;
 use treehold_store::file_identity::FileIdentity;
+use treehold_store::{Namespace, Partition};
 
 /// The open files of a directory, by partition.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     root: PathBuf,
+    /// The mark of the directory. While it is not there, the directory is not either, and no file that is missing was deleted.
+    mark: FileIdentity,
     /// The options of every file, except its path.
     options: SqliteOptions,
     open_max: usize,
     slots: Mutex<HashMap<Partition, Arc<Slot>>>,
     uses: AtomicU64,
+    /// Held while a deleted file is closed. Until that is done, no file of its name is opened.
+    closing: tokio::sync::Mutex<()>,
+    process: u32,
 }
 
 /// A file that is open, or being opened.
@@ -40,15 +46,27 @@ struct OpenFile {
 }
 
 impl Slot {
-    /// Returns whether nobody uses the file. The caller holds the lock under which users come.
-    fn is_idle(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 && self.file.get().is_none_or(|file| file.store.is_idle())
+    /// Returns whether only the table and `users` callers have the file. Called under the lock of the table.
+    fn is_idle(self: &Arc<Self>, users: usize) -> bool {
+        Arc::strong_count(self) == 1 + users && self.file.get().is_none_or(|file| file.store.is_idle())
     }
 }
 
 impl OpenFiles {
-    pub(super) fn new(root: PathBuf, options: SqliteOptions, open_max: usize) -> Self {
-        Self { root, options, open_max: open_max.max(1), slots: Mutex::default(), uses: AtomicU64::new(0) }
+    /// Makes the table for a directory that has its mark.
+    pub(super) fn new(root: PathBuf, options: SqliteOptions, open_max: usize) -> io::Result<Self> {
+        let mark = FileIdentity::of(&root.join(MARK))?;
+        let (open_max, process) = (open_max.max(1), std::process::id());
+        Ok(Self {
+            root,
+            mark,
+            options,
+            open_max,
+            slots: Mutex::default(),
+            uses: AtomicU64::new(0),
+            closing: tokio::sync::Mutex::default(),
+            process,
+        })
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -59,64 +77,115 @@ impl OpenFiles {
         &self.options
     }
 
-    /// Returns the store of a partition, if it has a file.
+    /// Returns the store of a partition; `None` if it has no file.
     pub(super) async fn find(&self, partition: &Partition) -> Result<Option<SqliteStore>> {
-        match self.opened(partition) {
-            Some(store) => Ok(Some(store)),
-            None if !file_of(&self.root, partition).exists() => Ok(None),
-            None => self.open(partition).await.map(Some),
+        self.check_process()?;
+        if let Some(store) = self.opened(partition).await? {
+            return Ok(Some(store));
+        }
+        if !self.is_present(&file_of(&self.root, partition))? {
+            return Ok(None);
+        }
+        match self.open_slot(partition, false).await {
+            // It was deleted meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
         }
     }
 
     /// Returns the store of a partition, and creates its file if there is none.
     pub(super) async fn open(&self, partition: &Partition) -> Result<SqliteStore> {
-        if let Some(store) = self.opened(partition) {
+        self.check_process()?;
+        if let Some(store) = self.opened(partition).await? {
             return Ok(store);
         }
-        let slot = self.slots.lock().entry(partition.clone()).or_default().clone();
+        self.mark.check()?;
+        self.open_slot(partition, true).await
+    }
+
+    /// Opens a file for one look at it; `None` if it was deleted meanwhile. A file that is not open is opened for that alone, so that looking
+    /// at all files closes none that is in use.
+    pub(super) async fn look<T, F: Future<Output = Result<T>>>(
+        &self,
+        found: &Found,
+        look: impl FnOnce(SqliteStore) -> F,
+    ) -> Result<Option<T>> {
+        self.check_process()?;
+        if let Some(store) = self.opened(&found.partition).await? {
+            return look(store).await.map(Some);
+        }
+        let options = SqliteOptions { path: found.path.clone(), create: false, ..self.options.clone() };
+        let (root, path) = (self.root.clone(), found.path.clone());
+        let opened = on_blocking_thread(move || {
+            let store = SqliteStore::open_with(options)?;
+            check_place(&root, &path, store.first_namespace()?)?;
+            Ok(store)
+        });
+        let private = match opened.await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => Private(Some(opened?)),
+        };
+        let looked = look(private.store()).await;
+        private.close().await;
+        looked.map(Some)
+    }
+
+    /// Returns the store of a partition whose file is open.
+    async fn opened(&self, partition: &Partition) -> Result<Option<SqliteStore>> {
+        let Some(slot) = self.slots.lock().get(partition).cloned() else { return Ok(None) };
+        let Some(file) = slot.file.get() else { return Ok(None) };
+        match file.identity.check() {
+            Ok(()) => {
+                self.use_slot(&slot);
+                Ok(Some(file.store.clone()))
+            }
+            Err(error) if is_deleted(&file_of(&self.root, partition)) => {
+                self.mark.check()?;
+                self.close_deleted(partition, slot, error).await.map(|()| None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Closes a file that was deleted. Until its last user is gone, `error` says what happened.
+    async fn close_deleted(&self, partition: &Partition, slot: Arc<Slot>, error: Error) -> Result<()> {
+        let _closing = self.closing.lock().await;
+        {
+            let mut slots = self.slots.lock();
+            match slots.get(partition) {
+                Some(present) if Arc::ptr_eq(present, &slot) && present.is_idle(1) => drop(slots.remove(partition)),
+                Some(present) if Arc::ptr_eq(present, &slot) => return Err(error),
+                _ => return Ok(()),
+            }
+        }
+        on_blocking_thread(move || {
+            drop(slot);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn open_slot(&self, partition: &Partition, create: bool) -> Result<SqliteStore> {
+        let slot = {
+            let _closing = self.closing.lock().await;
+            self.slots.lock().entry(partition.clone()).or_default().clone()
+        };
         self.use_slot(&slot);
-        let (root, options) = (self.root.clone(), self.options.clone());
+        let (root, options) = (self.root.clone(), SqliteOptions { create, ..self.options.clone() });
         let opening = slot.file.get_or_try_init(|| async {
             let partition = partition.clone();
             on_blocking_thread(move || open_file(&root, &partition, options)).await
         });
-        let store = opening.await?.store.clone();
+        let opened = opening.await.map(|file| file.store.clone());
+        if opened.is_err() {
+            let mut slots = self.slots.lock();
+            if slots.get(partition).is_some_and(|present| Arc::ptr_eq(present, &slot) && present.file.get().is_none()) {
+                slots.remove(partition);
+            }
+        }
+        drop(slot);
         self.close_unused();
-        Ok(store)
-    }
-
-    /// Returns a store for one look at a file. A file that is not open is opened for that alone, so that looking at all files closes none
-    /// that is in use.
-    pub(super) async fn look<T, F: Future<Output = Result<T>>>(&self, found: &Found, look: impl FnOnce(SqliteStore) -> F) -> Result<T> {
-        if let Some(store) = self.opened(&found.partition) {
-            return look(store).await;
-        }
-        let options = SqliteOptions { path: found.path.clone(), ..self.options.clone() };
-        let store = on_blocking_thread(move || SqliteStore::open_with(options)).await?;
-        let looked = look(store.clone()).await;
-        on_blocking_thread(move || {
-            drop(store);
-            Ok(())
-        })
-        .await?;
-        looked
-    }
-
-    /// Returns the store of a partition whose file is open. A file that was removed or replaced is closed.
-    fn opened(&self, partition: &Partition) -> Option<SqliteStore> {
-        let slot = self.slots.lock().get(partition)?.clone();
-        let file = slot.file.get()?;
-        if file.identity.check().is_ok() {
-            self.use_slot(&slot);
-            return Some(file.store.clone());
-        }
-        let mut slots = self.slots.lock();
-        if slots.get(partition).is_some_and(|present| Arc::ptr_eq(present, &slot)) {
-            slots.remove(partition);
-        }
-        drop(slots);
-        close(vec![slot]);
-        None
+        opened
     }
 
     fn use_slot(&self, slot: &Slot) {
@@ -128,7 +197,7 @@ impl OpenFiles {
         let mut slots = self.slots.lock();
         let mut closed = Vec::new();
         while slots.len() > self.open_max {
-            let idle = slots.iter().filter(|(_, slot)| slot.is_idle());
+            let idle = slots.iter().filter(|(_, slot)| slot.is_idle(0));
             let Some(oldest) = idle.min_by_key(|(_, slot)| slot.used.load(Ordering::Relaxed)).map(|(partition, _)| partition.clone())
             else {
                 break;
@@ -137,8 +206,25 @@ impl OpenFiles {
         }
         drop(slots);
         if !closed.is_empty() {
-            close(closed);
+            drop_elsewhere(closed);
         }
+    }
+
+    /// Returns whether a file exists. While the directory itself is not there, nobody knows.
+    fn is_present(&self, path: &Path) -> Result<bool> {
+        match std::fs::metadata(path) {
+            Ok(_) => Ok(true),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => self.mark.check().map(|()| false),
+            Err(cause) => Err(unreachable_file(path, cause)),
+        }
+    }
+
+    /// Fails in a process forked from the one that opened the store.
+    fn check_process(&self) -> Result<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "this process was forked from the one that opened the store; open the store again in it"))
     }
 
     #[cfg(test)]
@@ -147,50 +233,69 @@ impl OpenFiles {
     }
 }
 
-/// Closes files: folds their logs into them, which blocks.
-fn close(slots: Vec<Arc<Slot>>) {
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn_blocking(move || drop(slots))),
-        Err(_) => drop(slots),
+/// A file that is open for one look. It is closed on a blocking thread, because that folds its log into it.
+struct Private(Option<SqliteStore>);
+
+impl Private {
+    fn store(&self) -> SqliteStore {
+        self.0.clone().expect("taken only when it is closed")
+    }
+
+    async fn close(mut self) {
+        let store = self.0.take();
+        let closed = on_blocking_thread(move || {
+            drop(store);
+            Ok(())
+        });
+        // Closing does not fail; at most the runtime ends.
+        let _: Result<()> = closed.await;
     }
 }
 
-async fn on_blocking_thread<T: Send + 'static>(run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(run)
-        .await
-        .map_err(|error| Error::new(ErrorKind::Internal, "opening a file of the store was interrupted").with_source(error))?
+impl Drop for Private {
+    fn drop(&mut self) {
+        if let Some(store) = self.0.take() {
+            drop_elsewhere(store);
+        }
+    }
 }
 
-/// Opens the file of a partition, and creates it if needed. Blocks.
+/// Drops a value that blocks when it is dropped.
+fn drop_elsewhere<T: Send + 'static>(value: T) {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(move || drop(value))),
+        Err(_) => drop(value),
+    }
+}
+
+pub(super) async fn on_blocking_thread<T: Send + 'static>(run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(run)
+        .await
+        .map_err(|error| Error::new(ErrorKind::Internal, "work on the files of the store was interrupted").with_source(error))?
+}
+
+/// Returns whether a file was deleted together with its log. What is left of a log would be applied to another file of that name.
+fn is_deleted(path: &Path) -> bool {
+    ["", "-wal", "-shm"]
+        .iter()
+        .all(|suffix| std::fs::symlink_metadata(with_suffix(path, suffix)).is_err_and(|cause| cause.kind() == io::ErrorKind::NotFound))
+}
+
+/// Opens the file of a partition, and creates it if the options say so. Blocks.
 fn open_file(root: &Path, partition: &Partition, options: SqliteOptions) -> Result<OpenFile> {
     let path = file_of(root, partition);
-    if let Some(directory) = path.parent().filter(|directory| *directory != root)
-        && !path.exists()
-    {
-        create_directory(directory).map_err(|cause| unreachable_file(&path, cause))?;
+    if options.create && !path.exists() {
+        names::prepare(root, partition).map_err(|cause| unreachable_file(&path, cause))?;
     }
     let store = SqliteStore::open_with(SqliteOptions { path: path.clone(), ..options })?;
     let identity = FileIdentity::of(&path).map_err(|cause| unreachable_file(&path, cause))?;
-    if let Some(first) = store.first_namespace()?
-        && !belongs(root, &path, &first)
-    {
-        let message = format!(
-            "the file of the partition `{partition}` holds rows of `{}`; give it the name of that partition again",
-            first.partition()
-        );
-        return Err(Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(&path)));
-    }
+    check_place(root, &path, store.first_namespace()?)?;
     Ok(OpenFile { store, identity })
 }
 
-fn create_directory(directory: &Path) -> io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(directory) {
-        // Another process may have created it and not synced it yet.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        created => created?,
-    }
-    sync_directory_of(directory)
+/// Refuses a file that holds the rows of another partition than its name says.
+fn check_place(root: &Path, path: &Path, first: Option<Namespace>) -> Result<()> {
+    let Some(first) = first.filter(|first| !belongs(root, path, first)) else { return Ok(()) };
+    let message = format!("it holds rows of the partition `{}`; give it the name of that partition again", first.partition());
+    Err(Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(path)))
 }

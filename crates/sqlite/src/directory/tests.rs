@@ -128,7 +128,11 @@ async fn damaged_file_harms_only_its_partition() {
     }
     let findings = store.check().await.expect("checked");
     assert_eq!(findings.len(), 2, "{findings:?}");
-    assert_eq!(store.namespaces(NamespacesOptions::new()).await.expect_err("one cannot be read").kind(), ErrorKind::Corrupt);
+    for limit in [1, 2, 100] {
+        // Not even a page that starts after rows which are not where they belong.
+        let options = NamespacesOptions::new().with_limit(limit).with_start_after(space("acme/ada/notes"));
+        assert_eq!(store.namespaces(options).await.expect_err("one cannot be read").kind(), ErrorKind::Corrupt);
+    }
     assert_eq!(store.sweep(10).await.expect("the others are swept"), 0);
 }
 
@@ -143,6 +147,67 @@ async fn deleted_file_is_a_deleted_partition_while_the_store_is_open() {
     assert_eq!(store.get(&space("acme/ada/notes"), "k").await.expect("read"), None);
     assert_eq!(put(&store, "acme/ada/notes", "new").await, Version::new(1));
     assert!(file.exists());
+}
+
+#[tokio::test]
+async fn replaced_file_is_an_error_until_the_store_is_opened_again() {
+    let (directory, store) = fresh(8);
+    let file = directory.path().join("store/acme/ada.db");
+    put(&store, "acme/ada/notes", "k").await;
+    put(&store, "acme/bob/notes", "k").await;
+    let backup = directory.path().join("backup.db");
+    drop(SqliteStore::open(&backup).expect("opened"));
+    std::fs::rename(&backup, &file).expect("replaced");
+    for _ in 0..2 {
+        let error = store.get(&space("acme/ada/notes"), "k").await.expect_err("another file is there");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let error = store.commit(Batch::new().put(&space("acme/ada/notes"), "k", "v")).await.expect_err("another file is there");
+        assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Unavailable, false));
+        assert!(store.get(&space("acme/bob/notes"), "k").await.expect("read").is_some(), "it affects no other partition");
+    }
+}
+
+/// Its disk is not mounted any more, say. Nothing may look empty, and nothing may be created in its place.
+#[tokio::test]
+async fn missing_directory_is_an_error_not_an_empty_store() {
+    let (directory, store) = fresh(1);
+    let (root, away) = (directory.path().join("store"), directory.path().join("away"));
+    for user in ["ada", "bob"] {
+        put(&store, &format!("acme/{user}/notes"), "k").await;
+    }
+    std::fs::rename(&root, &away).expect("moved");
+    std::fs::create_dir(&root).expect("an empty mount point");
+    for user in ["ada", "bob", "new"] {
+        let notes = space(&format!("acme/{user}/notes"));
+        for error in [
+            store.get(&notes, "k").await.expect_err("nobody knows"),
+            store.scan(&notes, ScanOptions::new()).await.expect_err("nobody knows"),
+            store.current_version(&notes.partition()).await.expect_err("nobody knows"),
+            store.commit(Batch::new().put(&notes, "k", "v")).await.expect_err("it would be lost"),
+            store.commit(Batch::new().delete(&notes, "k")).await.expect_err("it would stay"),
+            store.namespaces(NamespacesOptions::new()).await.expect_err("nobody knows"),
+            store.ping().await.expect_err("it is not there"),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{user}: {error}");
+        }
+    }
+    assert!(files(&root).is_empty());
+    std::fs::remove_dir(&root).expect("removed");
+    std::fs::rename(&away, &root).expect("moved back");
+    assert!(store.get(&space("acme/bob/notes"), "k").await.expect("read").is_some());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn tenant_may_be_on_another_disk() {
+    let (directory, store) = fresh(8);
+    let elsewhere = directory.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).expect("made");
+    std::os::unix::fs::symlink(&elsewhere, directory.path().join("store/acme")).expect("linked");
+    put(&store, "acme/ada/notes", "k").await;
+    assert!(elsewhere.join("ada.db").exists());
+    let listed = store.namespaces(NamespacesOptions::new()).await.expect("listed").namespaces;
+    assert_eq!(listed, [space("acme/ada/notes")]);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
-//! What concerns the files of all partitions: counting, checking, and giving back space.
+//! Maintenance of all files: sweeping, counting, checking, and giving back space.
 
-use super::names::{Found, file_of};
+use super::names::Found;
 use super::walk::Walk;
 use super::{SCHEMA, Shared, SqliteDirectory, of_partition};
 use crate::SqliteStore;
@@ -21,7 +21,7 @@ const VISITS_MAX: usize = 10_000;
 /// The most findings of a check.
 const FINDINGS_MAX: usize = 100;
 
-/// How old a change must be so that the time of a file tells a later one from it.
+/// File systems give changes in quick succession the same time. A change that is older than this differs from all later ones.
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// The times and sizes of a file and of its log, which differ after every commit.
@@ -40,7 +40,7 @@ impl FileMark {
         Self { file: mark(file), log: mark(&with_suffix(file, "-wal")) }
     }
 
-    /// Returns whether the mark of a later commit would differ.
+    /// Returns whether every later commit changes the mark. Asked when the mark is made.
     pub(super) fn is_settled(&self) -> bool {
         let now = SystemTime::now();
         let is_old = |mark: &Option<(SystemTime, u64)>| mark.is_none_or(|(at, _)| now.duration_since(at).is_ok_and(|age| age > SETTLED));
@@ -55,7 +55,7 @@ pub(super) struct Upkeep {
     shrinks: Round,
 }
 
-/// Rounds over the files, of which those without work are skipped until they change. Memory: some 60 bytes for each file.
+/// Rounds over the files, of which those without work are skipped until they change. Memory: some 100 bytes for each file.
 #[derive(Debug, Default)]
 struct Round {
     state: Mutex<RoundState>,
@@ -71,22 +71,32 @@ struct RoundState {
 }
 
 impl Round {
-    fn is_idle(&self, found: &Found, now: Timestamp) -> bool {
+    fn is_idle(&self, found: &Found, mark: FileMark, now: Timestamp) -> bool {
         let idle = self.state.lock().idle.get(&self.hashes.hash_one(&found.partition)).copied();
-        idle.is_some_and(|(mark, due)| due.is_none_or(|due| now < due) && mark.is_settled() && mark == FileMark::of(&found.path))
+        idle.is_some_and(|(known, due)| due.is_none_or(|due| now < due) && known == mark)
     }
 
-    fn rest(&self, found: &Found, due: Option<Timestamp>) {
+    /// Skips a file from now on, if it has not changed since `before` and every later commit changes its mark.
+    fn rest(&self, found: &Found, before: FileMark, due: Option<Timestamp>) {
         let mark = FileMark::of(&found.path);
-        self.state.lock().idle.insert(self.hashes.hash_one(&found.partition), (mark, due));
+        if mark == before && mark.is_settled() {
+            self.state.lock().idle.insert(self.hashes.hash_one(&found.partition), (mark, due));
+        }
     }
 }
 
 /// What a visit of a file did.
 struct Visited {
     done: usize,
-    /// Whether nothing is left to do until the file changes, or until then.
-    rest: Option<Option<Timestamp>>,
+    next: NextVisit,
+}
+
+/// When a file has to be visited again.
+enum NextVisit {
+    /// In the next round.
+    Now,
+    /// When it has changed, or at that time.
+    AfterChange(Option<Timestamp>),
 }
 
 impl Shared {
@@ -99,23 +109,24 @@ impl Shared {
         visit: impl Fn(SqliteStore, usize) -> F,
     ) -> Result<usize> {
         let from = round.state.lock().from.take();
-        let mut walk = Walk::new(&self.files, String::new(), from.as_ref());
+        let mut walk = Walk::new(&self.files, String::new(), from.as_ref()).with_marks();
         // A round that begins in the middle ends with what comes before.
         let before = from;
         let mut is_past_the_end = before.is_none();
         let (mut done, mut visits) = (0, 0);
         while done < limit {
-            let found = match walk.next().await? {
-                Some(found) if is_past_the_end && before.as_ref().is_some_and(|before| found.partition >= *before) => return Ok(done),
-                Some(found) => found,
+            let (mark, found) = match walk.next_marked().await? {
+                Some((_, found)) if is_past_the_end && before.as_ref().is_some_and(|before| found.partition >= *before) => return Ok(done),
+                Some((Some(mark), found)) => (mark, found),
+                Some((None, found)) => (FileMark::of(&found.path), found),
                 None if is_past_the_end => return Ok(done),
                 None => {
                     is_past_the_end = true;
-                    walk = Walk::new(&self.files, String::new(), None);
+                    walk = Walk::new(&self.files, String::new(), None).with_marks();
                     continue;
                 }
             };
-            if round.is_idle(&found, now) {
+            if round.is_idle(&found, mark, now) {
                 continue;
             }
             if visits == VISITS_MAX {
@@ -125,15 +136,19 @@ impl Shared {
             visits += 1;
             let left = limit - done;
             match self.files.look(&found, |store| visit(store, left)).await {
-                Ok(visited) => {
+                Ok(Some(visited)) => {
                     done += visited.done;
-                    if let Some(due) = visited.rest {
-                        round.rest(&found, due);
+                    if let NextVisit::AfterChange(due) = visited.next {
+                        round.rest(&found, mark, due);
                     }
                 }
+                Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(partition = %found.partition, %error, "the upkeep of a partition failed; it is tried again once its file changes");
-                    round.rest(&found, None);
+                    let partition = &found.partition;
+                    tracing::warn!(%partition, %error, "maintaining the file of a partition failed");
+                    if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) {
+                        round.rest(&found, mark, None);
+                    }
                 }
             }
             if done >= limit {
@@ -151,8 +166,8 @@ impl StoreMaintenance for SqliteDirectory {
         let now = self.shared.files.options().clock.now();
         let visit = |store: SqliteStore, left: usize| async move {
             let done = store.sweep(left).await?;
-            let rest = if done < left { Some(store.next_expiry()?) } else { None };
-            Ok(Visited { done, rest })
+            let next = if done < left { NextVisit::AfterChange(store.next_expiry()?) } else { NextVisit::Now };
+            Ok(Visited { done, next })
         };
         self.shared.round(&self.shared.upkeep.sweeps, limit, now, visit).await
     }
@@ -162,7 +177,7 @@ impl StoreMaintenance for SqliteDirectory {
         let now = self.shared.files.options().clock.now();
         let visit = |store: SqliteStore, left: usize| async move {
             let done = store.shrink(left).await?;
-            Ok(Visited { done, rest: (done < left).then_some(None) })
+            Ok(Visited { done, next: if done < left { NextVisit::AfterChange(None) } else { NextVisit::Now } })
         };
         self.shared.round(&self.shared.upkeep.shrinks, pages, now, visit).await
     }
@@ -186,7 +201,7 @@ impl StoreMaintenance for SqliteDirectory {
         let mut walk = Walk::new(&self.shared.files, String::new(), None);
         while let Some(found) = walk.next().await? {
             let counted = self.shared.files.look(&found, |store| async move { store.stats().await }).await;
-            let counted = counted.map_err(|error| of_partition(&found.partition, error))?;
+            let Some(counted) = counted.map_err(|error| of_partition(&found.partition, error))? else { continue };
             stats.namespaces += counted.namespaces;
             stats.items += counted.items;
             stats.meta_bytes += counted.meta_bytes;
@@ -203,20 +218,8 @@ impl StoreMaintenance for SqliteDirectory {
         while let Some(found) = walk.next().await?
             && findings.len() < FINDINGS_MAX
         {
-            let path = found.path.clone();
-            let root = self.shared.files.root().to_owned();
-            let checked = self.shared.files.look(&found, |store| async move {
-                let mut findings = store.check().await?;
-                if let Some(first) = store.first_namespace()?
-                    && file_of(&root, &first.partition()) != path
-                {
-                    let message = format!("it holds rows of the partition `{}`", first.partition());
-                    findings.push(Error::new(ErrorKind::Corrupt, message));
-                }
-                Ok(findings)
-            });
-            match checked.await {
-                Ok(of_file) => findings.extend(of_file.into_iter().map(|error| of_partition(&found.partition, error))),
+            match self.shared.files.look(&found, |store| async move { store.check().await }).await {
+                Ok(of_file) => findings.extend(of_file.into_iter().flatten().map(|error| of_partition(&found.partition, error))),
                 Err(error) if error.kind() == ErrorKind::Corrupt => findings.push(of_partition(&found.partition, error)),
                 Err(error) => return Err(of_partition(&found.partition, error)),
             }
