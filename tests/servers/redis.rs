@@ -2,10 +2,10 @@
 
 use super::proxy::Proxy;
 use super::{OnServer, absent, url};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use treehold::store::{RedisOptions, RedisStore};
 
 const VARIABLE: &str = "TREEHOLD_TEST_REDIS_URL";
@@ -38,15 +38,36 @@ async fn reach() {
 
 /// Makes a fresh store on the cluster.
 pub(crate) async fn fresh_in_cluster() -> OnServer {
-    store(&reach_cluster().await).await
+    let prefix = prefix_in_cluster().await;
+    (Arc::new(prefix.open().await), Box::new(prefix))
 }
 
-/// Returns an unused prefix on the cluster.
+/// Returns an unused prefix on the cluster, whose nodes keep their roles meanwhile.
 ///
 /// # Panics
 /// If no cluster answers.
 pub(crate) async fn prefix_in_cluster() -> Prefix {
-    Prefix::new(&reach_cluster().await)
+    let use_ = CLUSTER.clone().read_owned().await;
+    Prefix::new(&reach_cluster().await).using(Use::Shared(use_))
+}
+
+/// Returns an unused prefix on a cluster that no other test of this process uses.
+///
+/// # Panics
+/// If no cluster answers.
+pub(crate) async fn prefix_in_own_cluster() -> Prefix {
+    let use_ = CLUSTER.clone().write_owned().await;
+    Prefix::new(&reach_cluster().await).using(Use::Alone(use_))
+}
+
+/// Held by every test of this process that uses the cluster, and alone by those that disturb it.
+static CLUSTER: LazyLock<Arc<RwLock<()>>> = LazyLock::new(Arc::default);
+
+/// The right to use the cluster.
+#[expect(dead_code, reason = "they are held")]
+pub(crate) enum Use {
+    Shared(OwnedRwLockReadGuard<()>),
+    Alone(OwnedRwLockWriteGuard<()>),
 }
 
 /// Returns the URL of the cluster; empty if none is configured.
@@ -81,6 +102,7 @@ async fn probe(server: &str, variable: &str, url: &str) -> Result<(), String> {
 pub(crate) struct Prefix {
     pub(crate) name: String,
     pub(crate) url: String,
+    pub(crate) _use: Option<Use>,
 }
 
 impl Prefix {
@@ -89,7 +111,12 @@ impl Prefix {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let started = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
         let name = format!("test-{}-{started}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        Self { name, url: url.to_owned() }
+        Self { name, url: url.to_owned(), _use: None }
+    }
+
+    fn using(mut self, use_: Use) -> Self {
+        self._use = Some(use_);
+        self
     }
 
     /// Opens the store.

@@ -378,8 +378,8 @@ impl Store for RedisStore {
     }
 
     async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
-        let now = self.now();
-        let read = |place: Arc<Place>| async move { read::get_part(&place.link, &place.keys, namespace, key, &range, now).await };
+        let (now, range) = (self.now(), &range);
+        let read = |place: Arc<Place>| async move { read::get_part(&place.link, &place.keys, namespace, key, range, now).await };
         self.shared.places.read(&namespace.partition(), None, read).await
     }
 
@@ -398,7 +398,11 @@ impl Store for RedisStore {
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         let (now, rows) = (self.now(), self.shared.rows_at_once);
         let list = |options: NamespacesOptions| {
-            move |place: Arc<Place>| async move { read::namespaces(&place.link, &place.keys, &options, now, rows).await }
+            let options = Arc::new(options);
+            move |place: Arc<Place>| {
+                let options = options.clone();
+                async move { read::namespaces(&place.link, &place.keys, &options, now, rows).await }
+            }
         };
         let places = &self.shared.places;
         let (Places::Many(_), Some(prefix)) = (places, options.prefix()) else {

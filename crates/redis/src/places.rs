@@ -66,10 +66,14 @@ impl Places {
         &self,
         partition: &Partition,
         absent: T,
-        read: impl FnOnce(Arc<Place>) -> F,
+        read: impl Fn(Arc<Place>) -> F,
     ) -> Result<T> {
         match (read(self.of(partition)).await, self) {
-            (Err(error), Self::Many(cluster)) if is_gone(&error) && !cluster.is_ready(partition).await? => Ok(absent),
+            (Err(error), Self::Many(cluster)) if is_gone(&error) => match cluster.is_ready(partition).await? {
+                // They may have been made in between.
+                true => read(self.of(partition)).await,
+                false => Ok(absent),
+            },
             (answer, _) => answer,
         }
     }
@@ -82,7 +86,8 @@ impl Places {
         match commit().await {
             Err(error) if is_gone(&error) => {
                 if cluster.is_ready(partition).await? {
-                    return Err(error);
+                    // They may have been made in between.
+                    return commit().await;
                 }
                 // A batch that is refused makes no keys, and neither does one that only removes.
                 batch.expect_absent()?;

@@ -600,7 +600,7 @@ async fn redis_cluster_store_of_a_former_layout_keeps_every_row() {
         };
         migrates_from_every_step(layout, &named, load).await;
     }
-    let former = servers::redis::Prefix { name: "stratafs".to_owned(), url: prefix.url.clone() };
+    let former = servers::redis::Prefix { name: "stratafs".to_owned(), url: prefix.url.clone(), _use: None };
     former.clear();
     load_redis(Layout::First, &mut former.connect().unwrap(), &former.name);
     let refused = migrated(&prefix.url, MigrateOptions::new()).await.unwrap_err();
