@@ -38,6 +38,7 @@ mod read;
 mod record;
 mod reply;
 mod report;
+mod schema;
 mod script;
 mod write;
 
@@ -208,7 +209,8 @@ impl RedisStore {
         let former = former.as_ref().map(|(keys, link)| (keys, link));
         let places = if link.address().is_cluster {
             let cluster = Cluster::new(&link, &link.address().prefix);
-            open::open_in_cluster(&link, &keys, &cluster, former).await?;
+            let list = cluster.list();
+            open::open_in_cluster(&link, &keys, (&list.link, &list.keys), former).await?;
             Places::Many(cluster)
         } else {
             open::open(&link, &keys, former).await?;
@@ -220,8 +222,8 @@ impl RedisStore {
     }
 
     /// Migrates a store of a former layout to the present one. If neither the URL nor the options name a prefix and the
-    /// store is under the former default, `stratafs`, its keys are renamed; in a cluster the prefix stays and has to be named. A store in a cluster
-    /// that has all its rows in one slot gets keys for each partition.
+    /// store is under the former default, `stratafs`, its keys are renamed; in a cluster the prefix stays and has to be named.
+    /// A store in a cluster that has all its rows in one slot gets keys for each partition.
     /// An interrupted migration resumes on the next call; until then no version opens the store. Servers of the earlier version
     /// that still run fail on every call from the start of the migration. `tell` receives the progress.
     ///
@@ -511,8 +513,8 @@ impl StoreMaintenance for RedisStore {
     async fn describe(&self) -> Result<StoreDescription> {
         let setup = Setup::ask(&self.shared.link).await?;
         let schema = match self.shared.places {
-            Places::One(_) => reply::SCHEMA,
-            Places::Many(_) => migrate::CLUSTER_SCHEMA,
+            Places::One(_) => script::SCHEMA,
+            Places::Many(_) => schema::CLUSTER_SCHEMA,
         };
         let description = StoreDescription::new(setup.engine.clone(), setup.durability).with_schema(schema.parse().unwrap_or_default());
         let description = setup.notices.iter().fold(description, StoreDescription::with_notice);

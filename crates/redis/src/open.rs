@@ -2,9 +2,8 @@
 
 use super::error::unexpected;
 use super::link::{Lane, Link, Request};
-use super::migrate::{CLUSTER_SCHEMA, is_former, is_of_first_layout, is_of_one_slot, schema_of};
-use super::places::{Cluster, Place};
 use super::reply::Reply;
+use super::schema::{CLUSTER_SCHEMA, is_former, is_of_first_layout, is_of_one_slot, schema_of};
 use super::script::{self, Keys};
 use ::redis::{Cmd, Value, cmd};
 use std::collections::HashMap;
@@ -183,7 +182,7 @@ pub(super) async fn open(link: &Link, keys: &Keys, former: Option<(&Keys, &Link)
 
 /// Checks the existing store in a cluster, or creates it, as [`open`]. The mark of the store is the schema under the keys that stores of
 /// earlier layouts have.
-pub(super) async fn open_in_cluster(link: &Link, keys: &Keys, cluster: &Cluster, former: Option<(&Keys, &Link)>) -> Result<()> {
+pub(super) async fn open_in_cluster(link: &Link, keys: &Keys, list: (&Link, &Keys), former: Option<(&Keys, &Link)>) -> Result<()> {
     load(link).await;
     let mut schema = schema_of(link, keys).await?;
     if schema.is_empty() {
@@ -202,8 +201,7 @@ pub(super) async fn open_in_cluster(link: &Link, keys: &Keys, cluster: &Cluster,
     if schema != CLUSTER_SCHEMA {
         return Err(foreign(&schema));
     }
-    let Place { link, keys } = cluster.list();
-    make(link, keys).await.map(drop)
+    make(list.0, list.1).await.map(drop)
 }
 
 fn former_error() -> Error {

@@ -6,9 +6,6 @@ use ::redis::Value;
 use bytes::Bytes;
 use treehold_core::error::Result;
 
-/// The version of the data format.
-pub(super) const SCHEMA: &str = "5";
-
 /// The parts of an answer, in order.
 pub(super) struct Reply(std::vec::IntoIter<Value>);
 

@@ -1,6 +1,5 @@
 //! The Lua scripts. Each runs atomically; the server serves nobody else meanwhile.
 
-use super::reply::SCHEMA;
 use ::redis::{Cmd, Script as Source, cmd};
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -47,6 +46,9 @@ pub(super) struct Keys {
     slot: u16,
     schema: &'static str,
 }
+
+/// The version of the data format.
+pub(super) const SCHEMA: &str = "5";
 
 /// How many slots a cluster has.
 const SLOTS: u16 = 16_384;

@@ -3,7 +3,7 @@
 //! An index is only valid beside the rows it was built from. When rows arrive by a way that bypasses the tree, the
 //! index must be removed; searches then read all files until the index is rebuilt.
 
-use super::walk::list_namespaces;
+use super::listing::list_namespaces;
 use super::{Batch, Namespace, Store};
 use treehold_core::error::Result;
 use treehold_core::reserved::{EVENTS, Reserved, ReservedRows, reserved_path};

@@ -47,6 +47,7 @@ pub mod file_identity;
 pub mod holding;
 mod json;
 mod key;
+mod listing;
 mod maintenance;
 mod memory;
 pub mod migrate;

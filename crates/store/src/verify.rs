@@ -1,6 +1,6 @@
 //! Full verification of a store: the engine's own check, then every row.
 
-use super::walk::list_namespaces;
+use super::listing::list_namespaces;
 use super::{
     Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, Partition, ScanEntry, ScanOptions, Store, StoreExt, escape_key, whole_microseconds,
 };

@@ -1,13 +1,14 @@
 //! The version counters of a whole store, partition by partition.
 
-use super::walk::list_namespaces;
-use super::{Batch, COPY_NAMESPACE, Item, Partition, Store, Withheld};
+use super::listing::list_namespaces;
+use super::{Batch, Item, Partition, Store, Withheld};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use treehold_core::error::Result;
 use treehold_core::ops::Version;
+use treehold_core::reserved::COPY;
 
 /// How many counters are read at the same time.
 const READS: usize = 16;
@@ -57,12 +58,12 @@ impl Versions {
 
 /// Returns the partition of the notes of copies.
 pub(super) fn notes() -> Partition {
-    Partition::new(COPY_NAMESPACE).expect("the components are valid constants")
+    Partition::new(COPY).expect("the components are valid constants")
 }
 
 /// Returns the batch that raises the counter of a partition to a version: a row is restored with that version and removed again.
 pub(super) fn lift(partition: &Partition, version: Version) -> Result<Batch> {
-    let place = partition.namespace(COPY_NAMESPACE).or_else(|_| partition.namespace([""; 0]))?;
+    let place = partition.namespace(COPY).or_else(|_| partition.namespace([""; 0]))?;
     let (empty, at) = (Bytes::new(), Timestamp::UNIX_EPOCH);
     Ok(Batch::new().restore(&place, Item::new(COUNTER_KEY, empty.clone(), empty, version, at, at)).delete(&place, COUNTER_KEY))
 }

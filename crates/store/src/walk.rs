@@ -3,7 +3,8 @@
 //! Each page shows one moment of the store, but the walk as a whole does not: changes behind its position go unnoticed.
 
 use super::derived::{is_index, is_note};
-use super::{Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, Withheld};
+use super::listing::{Listing, list_namespaces};
+use super::{Item, Namespace, ScanEntry, ScanOptions, Store, Withheld};
 use std::collections::{BTreeSet, VecDeque};
 use treehold_core::error::Result;
 
@@ -61,7 +62,7 @@ impl<'s> Walk<'s> {
 
     /// Starts after a row, whether or not it exists.
     pub(super) fn after(mut self, namespace: Namespace, key: String) -> Self {
-        self.listing.options = Some(NamespacesOptions::new().with_start_after(namespace.clone()));
+        self.listing = self.listing.after(&namespace);
         self.open = Some((namespace, Some(key)));
         self
     }
@@ -98,29 +99,6 @@ impl<'s> Walk<'s> {
             !(is_withheld || self.without_notes && is_note(namespace) || self.without_indexes && is_index(namespace))
         });
         Ok(true)
-    }
-}
-
-/// The namespaces of a store, page by page.
-#[derive(Debug)]
-pub(super) struct Listing<'s> {
-    store: &'s dyn Store,
-    /// How to list more; `None` once all are listed.
-    options: Option<NamespacesOptions>,
-}
-
-/// Lists the namespaces of a store in order.
-pub(super) fn list_namespaces(store: &dyn Store) -> Listing<'_> {
-    Listing { store, options: Some(NamespacesOptions::new()) }
-}
-
-impl Listing<'_> {
-    /// Returns the next page; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Namespace>>> {
-        let Some(options) = self.options.take() else { return Ok(None) };
-        let page = self.store.namespaces(options.clone()).await?;
-        self.options = page.namespaces.last().filter(|_| page.more).map(|last| options.with_start_after(last.clone()));
-        Ok(Some(page.namespaces))
     }
 }
 

@@ -20,7 +20,8 @@
 //! Changes that other programs make to a host directory are not recorded.
 //!
 //! Start with [`Feed`]. Writing: `announce.rs` wraps each mount, and `events.rs` is the outbox entry that it adds to changes. Reading:
-//! `view.rs` defines what a reader sees, `merge.rs` makes a page of several partitions, `tail.rs` follows the feed, and `news.rs` reports it to code that keeps a copy of a tree.
+//! `view.rs` defines what a reader sees, `merge.rs` makes a page of several partitions, `tail.rs` follows the feed, and `news.rs` reports it
+//! to code that keeps a copy of a tree.
 
 mod announce;
 mod elsewhere;
