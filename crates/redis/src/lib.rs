@@ -211,7 +211,7 @@ impl RedisStore {
             let cluster = Cluster::new(&link, &link.address().prefix);
             let list = cluster.list();
             open::open_in_cluster(&link, &keys, (&list.link, &list.keys), former).await?;
-            Places::Many(cluster)
+            Places::Many(Box::new(cluster))
         } else {
             open::open(&link, &keys, former).await?;
             Places::One(Arc::new(Place { link: link.clone(), keys }))

@@ -40,7 +40,7 @@ pub(super) enum Places {
     /// All partitions have the same keys.
     One(Arc<Place>),
     /// Each partition has its own.
-    Many(Cluster),
+    Many(Box<Cluster>),
 }
 
 /// The partitions of a store in a cluster.
