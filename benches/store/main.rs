@@ -17,6 +17,7 @@ use treehold::store::MemoryStore;
 
 mod embedded;
 mod files;
+mod partitions;
 mod raw;
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod servers;
@@ -31,6 +32,7 @@ fn stores(criterion: &mut Criterion) {
     #[cfg(all(feature = "mysql", feature = "postgres", feature = "redis"))]
     servers::bench(&mut group, &runtime);
     files::bench(&mut group, &runtime);
+    partitions::bench(&mut group, &runtime);
     group.finish();
 }
 

@@ -376,3 +376,57 @@ async fn events_omit_paths_that_only_a_layer_hides() {
     let less = open.with_layer(|tree, _| Arc::new(Permissions::new([Rule::deny(Operations::ALL, ["/memories"]).expect("a rule")], tree)));
     assert_eq!(told(&less, session.scope()).await.len(), 3);
 }
+
+/// Makes a workspace whose user has events in several partitions, five in each of two mounts.
+async fn filled() -> (Workspace, FeedView) {
+    let workspace = builder(&store()).build();
+    let session = workspace.session(scope("ada", "t1")).await.expect("opened");
+    for number in 0..5 {
+        for mount in ["/memories", "/shared"] {
+            session.backend().write(&format!("{mount}/{number}"), "text").await.expect("written");
+        }
+    }
+    // So the two have different versions.
+    session.backend().write("/memories/last", "text").await.expect("written");
+    let view = workspace.feed_view(session.scope()).expect("a view");
+    (workspace, view)
+}
+
+#[tokio::test]
+async fn number_of_an_event_is_refused_where_it_would_skip_events_of_another_partition() {
+    let (workspace, view) = filled().await;
+    let feed = workspace.feed().expect("changes are kept");
+    let all = feed.after(&view, &FeedPosition::start(), 100).await.expect("read").events;
+    let last = all.iter().find(|event| event.path.as_str() == "/memories/last").expect("it is there").position;
+    let refused = feed.after(&view, &last.into(), 10).await.expect_err("it is a position in one partition");
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    let of_one = view.clone().with_prefix(VfsPath::parse("/memories").expect("a path").as_ref());
+    assert!(feed.after(&of_one, &last.into(), 10).await.expect("exact where there is one partition").events.is_empty());
+}
+
+#[tokio::test]
+async fn tail_that_began_at_a_number_resumes_in_every_partition() {
+    let (workspace, view) = filled().await;
+    let feed = workspace.feed().expect("changes are kept");
+    // The position that clients of earlier versions have.
+    let start = FeedPosition::from(Version::new(1));
+    let all: Vec<String> = feed.after(&view, &start, 100).await.expect("read").events.iter().map(shown).collect();
+    let (mut found, mut position) = (Vec::new(), start);
+    while found.len() < all.len() {
+        let mut tail = feed.follow(view.clone(), position).await.expect("followed");
+        found.push(shown(&tail.next().await.expect("an event")));
+        position = tail.position().to_string().parse().expect("its own text");
+    }
+    assert_eq!(found, all);
+}
+
+#[tokio::test]
+async fn page_backwards_begins_with_the_newest_in_partitions_that_its_position_does_not_know() {
+    let (workspace, view) = filled().await;
+    let feed = workspace.feed().expect("changes are kept");
+    let of_one = view.clone().with_prefix(VfsPath::parse("/memories").expect("a path").as_ref());
+    let page = feed.before(&of_one, None, None, 2).await.expect("read");
+    let rest = feed.before(&view, Some(&page.position), None, 100).await.expect("read");
+    let shared = rest.events.iter().filter(|event| event.path.as_str().starts_with("/shared")).count();
+    assert_eq!((page.events.len(), shared, rest.events.len()), (2, 5, 5 + 6 - 2));
+}
