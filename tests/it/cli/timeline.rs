@@ -93,12 +93,17 @@ fn watch_reports_changes_by_other_processes() {
     let position = event["position"].as_str().unwrap();
     // Start from a position, so that it does not matter when the watch is ready.
     let mut watching = Watching::start(&home, &["--jsonl", "watch", "/memories", "--after", position, "--limit", "3"]);
+    let mut resume = Vec::new();
     for name in ["a", "b", "c"] {
         home.ok(&["write", &format!("/memories/{name}"), "x"]);
         home.ok(&["write", &format!("/{name}"), "x"]);
         let line = watching.lines.next().unwrap().unwrap();
         let event: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(event["path"], format!("/memories/{name}"));
+        resume.push(event["resume"].as_str().unwrap().to_owned());
     }
     assert!(watching.child.wait().unwrap().success());
+    let rest = home.ok(&["--jsonl", "watch", "/memories", "--after", &resume[1], "--limit", "1"]);
+    let event: serde_json::Value = serde_json::from_str(rest.trim()).unwrap();
+    assert_eq!(event["path"], "/memories/c");
 }
