@@ -16,7 +16,7 @@ pub(super) struct Address {
     /// The nodes in the URL; exactly one for a standalone server.
     pub(super) nodes: Vec<ConnectionInfo>,
     pub(super) is_cluster: bool,
-    /// The name of the store. Its keys start with it in braces, so that a cluster keeps them in one slot.
+    /// The name of the store. Its keys start with it, see [`Keys`](super::script::Keys).
     pub(super) prefix: String,
     /// Whether neither the URL nor the options name the store.
     pub(super) is_default: bool,

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -52,6 +53,12 @@ pub use engine::RedisEngine;
 
 /// How often watched stores poll for namespaces that other processes changed.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long one poll of a watched partition may take.
+const POLL_MAX: Duration = Duration::from_secs(2);
+
+/// After how many failures a sweep ends, because some node cannot be reached.
+const FAILURES_MAX: usize = 8;
 
 /// How many partitions are asked at the same time.
 const AT_ONCE: usize = 16;
@@ -141,7 +148,7 @@ impl fmt::Debug for RedisOptions {
 /// A store in Redis 6.2 or newer, Valkey, or a cluster of them. Clones share the connections.
 ///
 /// Cost: one round trip per call, except for `stats`, `check`, and pages of over 10,000 rows or 32 MiB. Each runtime
-/// that uses the store has up to two connections, opened on demand.
+/// that uses the store has up to two connections, in a cluster to each master, opened on demand.
 ///
 /// # Examples
 /// ```no_run
@@ -210,8 +217,8 @@ impl RedisStore {
         let places = if link.address().is_cluster {
             let cluster = Cluster::new(&link, &link.address().prefix);
             let list = cluster.list();
-            open::open_in_cluster(&link, &keys, (&list.link, &list.keys), former).await?;
-            Places::Many(Box::new(cluster))
+            cluster.count_from(open::open_in_cluster(&link, &keys, (&list.link, &list.keys), former).await?);
+            Places::Many(Arc::new(cluster))
         } else {
             open::open(&link, &keys, former).await?;
             Places::One(Arc::new(Place { link: link.clone(), keys }))
@@ -288,18 +295,26 @@ impl Shared {
         }
         self.announced.lock().retain(|named, _| watched.contains_key(named));
         let looks = watched.into_iter().map(|(named, watched)| async move {
-            let is_known = self.announced.lock().contains_key(&named);
-            match self.announce_in(named, watched).await {
+            let partition = watched.partition.clone();
+            match tokio::time::timeout(POLL_MAX, self.announce_in(named, watched)).await {
+                Ok(answer) => answer,
                 // The next poll tries again; the other partitions may be on other nodes.
-                Err(error) if is_known && matches!(self.places, Places::Many(_)) => {
-                    tracing::debug!(%error, "a watched partition could not be polled");
+                Err(_) => {
+                    tracing::debug!(%partition, "a watched partition could not be polled in time");
                     Ok(())
                 }
-                answer => answer,
             }
         });
         let answers: Vec<Result<()>> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
         answers.into_iter().collect()
+    }
+
+    /// Notes the version of the partition of a namespace that is watched from now on.
+    async fn begin_watch(&self, namespace: &Namespace) -> Result<()> {
+        let partition = namespace.partition();
+        let place = self.places.of(&partition);
+        let named = place.keys.changes().to_owned();
+        self.announce_in(named, Watched { place, partition, namespaces: vec![namespace.clone()] }).await
     }
 
     async fn announce_in(&self, named: String, watched: Watched) -> Result<()> {
@@ -457,7 +472,17 @@ impl Store for RedisStore {
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
-        let look = |shared: Arc<Shared>| async move { shared.announce().await };
+        let (own, is_first) = (namespace.clone(), AtomicBool::new(true));
+        let look = move |shared: Arc<Shared>| {
+            // The other watches have begun already.
+            let own = is_first.swap(false, Ordering::Relaxed).then(|| own.clone());
+            async move {
+                match own {
+                    Some(own) => shared.begin_watch(&own).await,
+                    None => shared.announce().await,
+                }
+            }
+        };
         self.shared.watches.watch_by_polling(namespace, &self.shared, WATCH_PAUSE, look).await
     }
 }
@@ -468,7 +493,7 @@ impl StoreMaintenance for RedisStore {
     async fn sweep(&self, limit: usize) -> Result<usize> {
         let now = self.now();
         let from = self.shared.swept.lock().take();
-        let (mut swept, mut visits, mut failed) = (0, 0, None);
+        let (mut swept, mut visits, mut failures, mut failed) = (0, 0, 0, None);
         let mut starts = vec![None];
         starts.extend(from.clone().map(Some));
         // A sweep that begins in the middle ends with what comes before.
@@ -492,12 +517,13 @@ impl StoreMaintenance for RedisStore {
                         Err(error) => {
                             tracing::warn!(%partition, %error, "sweeping a partition failed");
                             failed = Some(error);
+                            failures += 1;
                         }
                     }
                     visits += 1;
-                    if swept >= limit || visits == VISITS_MAX {
+                    if swept >= limit || visits == VISITS_MAX || failures == FAILURES_MAX {
                         *self.shared.swept.lock() = Some(partition.clone());
-                        return Ok(swept);
+                        return failed.filter(|_| swept == 0).map_or(Ok(swept), Err);
                     }
                 }
                 match page.last() {

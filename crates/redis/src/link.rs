@@ -16,9 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::{Handle, Id};
+use treehold_core::error::Error;
 
 /// How often one request follows its slot to another node.
 const MOVES_MAX: usize = 8;
+
+/// How many nodes of a cluster are remembered.
+const NODES_MAX: usize = 1_000;
 
 /// How often one request looks for the nodes anew, because one cannot be reached.
 const READINGS_MAX: usize = 2;
@@ -58,8 +62,9 @@ struct Layout {
     moved: HashMap<u16, ConnectionInfo>,
     /// All nodes that the cluster reported.
     nodes: Vec<ConnectionInfo>,
-    /// How often the layout was read.
+    /// How often the layout was read, and how the last attempt failed.
     readings: u64,
+    failure: Option<RedisError>,
 }
 
 impl Layout {
@@ -133,6 +138,25 @@ impl Link {
         Self { pool: self.pool.clone(), slot: keys.slot() }
     }
 
+    /// Returns a link to each master of a cluster, or to the server.
+    pub(super) async fn of_each_master(&self) -> Result<Vec<Self>, Error> {
+        if !self.pool.address.is_cluster {
+            return Ok(vec![self.clone()]);
+        }
+        self.pool.owner(self.slot).await.map_err(Fault::of_read)?;
+        let layout = self.pool.layout.lock();
+        let mut masters: Vec<String> = Vec::new();
+        let mut links = Vec::new();
+        for (last, (_, node)) in &layout.ranges {
+            let name = node.addr().to_string();
+            if !masters.contains(&name) {
+                masters.push(name);
+                links.push(Self { pool: self.pool.clone(), slot: *last });
+            }
+        }
+        Ok(links)
+    }
+
     /// Returns the address of the store.
     pub(super) fn address(&self) -> &Address {
         &self.pool.address
@@ -152,7 +176,7 @@ impl Link {
                 Err(Fault::Unsent(_)) if pool.address.is_cluster && readings_left > 0 => {
                     // Another node may have taken over.
                     readings_left -= 1;
-                    pool.read_layout(Some(&node)).await?;
+                    pool.read_layout(self.slot, Some(&node)).await?;
                     continue;
                 }
                 live => live?,
@@ -175,6 +199,11 @@ impl Link {
                 ErrorKind::Server(ServerErrorKind::ReadOnly) => {
                     // The node was the master; the next request finds the new one.
                     track.end(&live).await;
+                    pool.forget(self.slot);
+                    return Err(Fault::Refused(error));
+                }
+                ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => {
+                    // It may be cut off from the others, which have another master by now.
                     pool.forget(self.slot);
                     return Err(Fault::Refused(error));
                 }
@@ -206,7 +235,7 @@ impl Pool {
         if let Some(node) = self.layout.lock().owner(slot) {
             return Ok(node);
         }
-        self.read_layout(None).await?;
+        self.read_layout(slot, None).await?;
         let none = || RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node of the cluster serves the slot of the keys"));
         self.layout.lock().owner(slot).ok_or_else(|| Fault::Unsent(none()))
     }
@@ -242,41 +271,67 @@ impl Pool {
         Ok(connected)
     }
 
-    /// Reads from any node which node holds each slot. Callers that wait meanwhile use what the first has read.
-    async fn read_layout(&self, failed: Option<&ConnectionInfo>) -> Result<(), Fault> {
+    /// Reads which node holds each slot, from the first node that knows one for `slot` other than `failed`. Callers that wait meanwhile get the
+    /// same answer.
+    async fn read_layout(&self, slot: u16, failed: Option<&ConnectionInfo>) -> Result<(), Fault> {
         let readings = self.layout.lock().readings;
         let _reading = self.refreshing.lock().await;
         let candidates: Vec<ConnectionInfo> = {
             let layout = self.layout.lock();
             if layout.readings != readings {
-                return Ok(());
+                return layout.failure.clone().map_or(Ok(()), |error| Err(Fault::Unsent(error)));
             }
             let masters = layout.ranges.values().map(|(_, node)| node);
             let known = masters.chain(&self.address.nodes).chain(&layout.nodes);
             known.filter(|node| failed.is_none_or(|failed| failed.addr() != node.addr())).chain(failed).cloned().collect()
         };
         let mut failure = RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node of the cluster can be reached"));
-        let mut asked: Vec<String> = Vec::new();
+        let mut asked: Vec<ConnectionInfo> = Vec::new();
+        let mut doubtful = None;
         for node in candidates {
-            if asked.contains(&node.addr().to_string()) {
+            if asked.iter().any(|other| other.addr() == node.addr()) {
                 continue;
             }
-            asked.push(node.addr().to_string());
+            asked.push(node.clone());
             match self.layout_of(&node).await {
-                Ok((ranges, nodes)) => {
-                    let mut layout = self.layout.lock();
-                    let readings = layout.readings + 1;
-                    *layout = Layout { ranges, moved: HashMap::new(), nodes, readings };
-                    return Ok(());
+                Ok(found) => {
+                    let owner = found.owner(slot);
+                    if owner.is_some_and(|owner| failed.is_none_or(|failed| failed.addr() != owner.addr())) {
+                        self.learn(found, asked, None);
+                        return Ok(());
+                    }
+                    // It is no part of the cluster any more, or does not know yet who has taken over.
+                    doubtful.get_or_insert(found);
                 }
                 Err(error) => failure = error,
             }
         }
-        Err(Fault::Unsent(failure))
+        match doubtful {
+            Some(found) => {
+                self.learn(found, asked, None);
+                Ok(())
+            }
+            None => {
+                self.learn(Layout::default(), asked, Some(failure.clone()));
+                Err(Fault::Unsent(failure))
+            }
+        }
+    }
+
+    /// Takes over a layout, and keeps what nodes were known before.
+    fn learn(&self, found: Layout, known: Vec<ConnectionInfo>, failure: Option<RedisError>) {
+        let mut layout = self.layout.lock();
+        let mut nodes = found.nodes;
+        for node in known {
+            if nodes.len() < NODES_MAX && !nodes.iter().any(|other| other.addr() == node.addr()) {
+                nodes.push(node);
+            }
+        }
+        *layout = Layout { ranges: found.ranges, moved: HashMap::new(), nodes, readings: layout.readings + 1, failure };
     }
 
     /// Asks one node for the layout of the cluster: the master of each range of slots, and all nodes.
-    async fn layout_of(&self, node: &ConnectionInfo) -> Result<(BTreeMap<u16, (u16, ConnectionInfo)>, Vec<ConnectionInfo>), RedisError> {
+    async fn layout_of(&self, node: &ConnectionInfo) -> Result<Layout, RedisError> {
         let mut connection = self.connect_to(node).await?.connection;
         let slots = connection.send_packed_command(cmd("CLUSTER").arg("SLOTS")).await.and_then(Value::extract_error)?;
         let (mut ranges, mut nodes) = (BTreeMap::new(), Vec::new());
@@ -288,7 +343,7 @@ impl Pool {
             }
             nodes.extend(of_range);
         }
-        Ok((ranges, nodes))
+        Ok(Layout { ranges, nodes, ..Layout::default() })
     }
 
     /// Returns the node that another one names. A name without a host means the same host.

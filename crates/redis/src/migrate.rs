@@ -14,17 +14,15 @@ use super::schema::{BELOW_ROOT, Step, TO_PARTITIONS, TO_SLOTS, is_former, is_of_
 use super::script::{self, Keys};
 use super::{open, read, write};
 use ::redis::cmd;
-use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::ops::Version;
 use treehold_store::migrate::{
     FORMER_COPY, FORMER_NAME, MOVABLE_BYTES_MAX, MOVED, MOVED_TO, MigrateOptions, MigrateProgress, MigrateReport, PartitionMove,
     StepCounts, TellMigrate, copy_is_unfinished, partition_moves, partition_moves_of_first_layout, partition_moves_with_listed, range_of,
     root_is_taken, too_long,
 };
-use treehold_store::{Batch, Item, Namespace, ScanEntry, ScanOptions};
+use treehold_store::{Batch, Namespace, ScanEntry, ScanOptions};
 
 /// The longest namespace in bytes.
 const NAMESPACE_BYTES_MAX: usize = 1024;
@@ -106,8 +104,10 @@ impl Move<'_> {
         let (link, keys) = (self.link, self.keys);
         set_schema(link, keys, &TO_SLOTS, TO_SLOTS.during).await?;
         let old = keys.clone().with_schema(TO_SLOTS.during);
-        open::make(&cluster.list().link, &cluster.list().keys).await?;
-        let version = read::current_version(link, &old).await?;
+        let list = cluster.list();
+        open::make(&list.link, &list.keys, 0).await?;
+        // It stays beside the mark, and no partition uses a version up to there again, not even one that has lost all its rows.
+        cluster.count_from(read::current_version(link, &old).await?.number());
         let texts: Vec<String> = namespaces(link, keys).await?.into_keys().collect();
         let spaces = texts.iter().map(|text| Namespace::from_encoded(text)).collect::<Result<Vec<_>>>()?;
         for (index, namespace) in spaces.iter().enumerate() {
@@ -115,17 +115,15 @@ impl Move<'_> {
             let place = cluster.of(&partition);
             if index == 0 || !spaces[index - 1].shares_partition(namespace) {
                 cluster.make(&partition, &place, self.now).await?;
-                // No version of the partition is used again.
-                write::commit(&place.link, &place.keys, &raised(namespace, version), self.now).await?;
             }
             let mut options = ScanOptions::new().with_values(true).with_limit(ROWS_AT_ONCE).with_bytes_max(BYTES_AT_ONCE);
             loop {
                 let now = self.now.as_microsecond();
                 let page = read::scan(link, &old, namespace, &options, now, read::ROWS_AT_ONCE).await?;
-                let items = page.entries.into_iter().filter_map(|entry| if let ScanEntry::Item(item) = entry { Some(item) } else { None });
-                let batch = items.fold(Batch::new(), |batch, item| batch.restore(namespace, item));
-                progress.rows += batch.writes.len() as u64;
-                write::commit(&place.link, &place.keys, &batch, self.now).await?;
+                for batch in copies(namespace, page.entries) {
+                    progress.rows += batch.writes.len() as u64;
+                    write::commit(&place.link, &place.keys, &batch, self.now).await?;
+                }
                 tell(*progress);
                 match page.next {
                     Some(next) => options.start_after = Some(next),
@@ -134,20 +132,36 @@ impl Move<'_> {
             }
         }
         for namespace in &spaces {
-            write::commit(link, &old, &Batch::new().delete_prefix(namespace, ""), self.now).await?;
+            loop {
+                let options = ScanOptions::new().with_limit(ROWS_AT_ONCE);
+                // Expired rows too.
+                let page = read::scan(link, &old, namespace, &options, i64::MIN, read::ROWS_AT_ONCE).await?;
+                let batch = page.entries.iter().fold(Batch::new(), |batch, entry| batch.delete(namespace, entry.key()));
+                if batch.is_empty() {
+                    break;
+                }
+                write::commit(link, &old, &batch, self.now).await?;
+            }
         }
         set_schema(link, keys, &TO_SLOTS, TO_SLOTS.after).await
     }
 }
 
-/// Returns the batch that raises the counter of a partition to a version, with a row that is removed again.
-fn raised(namespace: &Namespace, version: Version) -> Batch {
-    const KEY: &str = "treehold-migrated-counter";
-    if version == Version::new(0) {
-        return Batch::new();
+/// Returns the batches that put the rows of a page elsewhere. A large row is in a batch of its own.
+fn copies(namespace: &Namespace, entries: Vec<ScanEntry>) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    let mut batch = Batch::new();
+    for entry in entries {
+        let ScanEntry::Item(item) = entry else { continue };
+        if !batch.is_empty() && batch.size_bytes() + item.value.len() > BYTES_AT_ONCE {
+            batches.push(std::mem::take(&mut batch));
+        }
+        batch = batch.restore(namespace, item);
     }
-    let (empty, at) = (Bytes::new(), Timestamp::UNIX_EPOCH);
-    Batch::new().restore(namespace, Item::new(KEY, empty.clone(), empty, version, at, at)).delete(namespace, KEY)
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    batches
 }
 
 /// Sets the schema during a step, or after it.

@@ -1,7 +1,8 @@
 -- Creates an empty store, or checks the existing one. It also performs every kind of write that a batch does, on names
 -- that hold nothing, so that a user without the permissions is rejected here instead of in the middle of a batch. A
 -- store with another schema is left unchanged.
--- KEYS: rows, keys, expiries, changes. ARGV: the schema, and whether a store that is missing is created (1 or 0). Returns the schema and the version that the store has.
+-- KEYS: rows, keys, expiries, changes. ARGV: the schema, whether a store that is missing is created (1 or 0), and the version that it
+-- begins with. Returns the schema and the version that the store has.
 local rows, keys, expiries, changes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 if ARGV[2] == '0' and redis.call('EXISTS', rows) == 0 then
   return {'none'}
@@ -13,7 +14,7 @@ end
 if redis.call('HGET', rows, '.schema') ~= ARGV[1] then
   return redis.call('HMGET', rows, '.schema', '.version')
 end
-redis.call('HSETNX', rows, '.version', '0')
+redis.call('HSETNX', rows, '.version', ARGV[3])
 redis.call('HSETNX', rows, '.turns', '0')
 redis.call('HSET', rows, '.opened', '1')
 redis.call('HDEL', rows, '.opened')

@@ -1,6 +1,6 @@
 //! Examining the server and opening or creating the store.
 
-use super::error::unexpected;
+use super::error::{damaged, unexpected};
 use super::link::{Lane, Link, Request};
 use super::reply::Reply;
 use super::schema::{CLUSTER_SCHEMA, is_former, is_of_first_layout, is_of_one_slot, schema_of};
@@ -37,8 +37,36 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Reads the settings from the server, in one round trip.
+    /// Reads the settings of the server, or of every master of a cluster: what the weakest of them offers.
     pub(super) async fn ask(link: &Link) -> Result<Self> {
+        let mut all: Option<Self> = None;
+        for link in link.of_each_master().await? {
+            let setup = Self::ask_one(&link).await?;
+            all = Some(all.map_or(setup.clone(), |all| all.weakest(setup)));
+        }
+        all.ok_or_else(unexpected)
+    }
+
+    fn weakest(mut self, other: Self) -> Self {
+        for notice in other.notices {
+            if !self.notices.contains(&notice) {
+                self.notices.push(notice);
+            }
+        }
+        let is_older = other.version.is_some_and(|version| self.version.is_none_or(|own| version < own));
+        Self {
+            engine: if is_older { other.engine } else { self.engine },
+            durability: self.durability.min(other.durability),
+            value_bytes_max: self.value_bytes_max.min(other.value_bytes_max),
+            notices: self.notices,
+            version: if is_older { other.version } else { self.version },
+            is_of_cluster: self.is_of_cluster || other.is_of_cluster,
+            evicts: self.evicts || other.evicts,
+        }
+    }
+
+    /// Reads the settings of one server, in one round trip.
+    async fn ask_one(link: &Link) -> Result<Self> {
         let settings = SETTINGS.map(|name| cmd("CONFIG").arg("GET").arg(name).to_owned());
         let info = ["server", "memory", "persistence", "replication"].map(|section| cmd("INFO").arg(section).to_owned());
         let mut answers = link.ask_each(info.into_iter().chain(settings)).await.into_iter();
@@ -170,19 +198,19 @@ fn is_denied(fault: &super::error::Fault) -> bool {
 pub(super) async fn open(link: &Link, keys: &Keys, former: Option<(&Keys, &Link)>) -> Result<u64> {
     load(link).await;
     if let Some((former_keys, former_link)) = former {
-        if let Some(version) = open_or_create(link, keys, false).await? {
+        if let Some(version) = open_or_create(link, keys, false, 0).await? {
             return Ok(version);
         }
         if is_of_first_layout(&schema_of(former_link, former_keys).await?) {
             return Err(former_error());
         }
     }
-    make(link, keys).await
+    make(link, keys, 0).await
 }
 
 /// Checks the existing store in a cluster, or creates it, as [`open`]. The mark of the store is the schema under the keys that stores of
-/// earlier layouts have.
-pub(super) async fn open_in_cluster(link: &Link, keys: &Keys, list: (&Link, &Keys), former: Option<(&Keys, &Link)>) -> Result<()> {
+/// earlier layouts have. Returns the version that all partitions had before they had keys of their own.
+pub(super) async fn open_in_cluster(link: &Link, keys: &Keys, list: (&Link, &Keys), former: Option<(&Keys, &Link)>) -> Result<u64> {
     load(link).await;
     let mut schema = schema_of(link, keys).await?;
     if schema.is_empty() {
@@ -201,21 +229,34 @@ pub(super) async fn open_in_cluster(link: &Link, keys: &Keys, list: (&Link, &Key
     if schema != CLUSTER_SCHEMA {
         return Err(foreign(&schema));
     }
-    make(list.0, list.1).await.map(drop)
+    let state = cmd("HMGET").arg(keys.rows()).arg(".listed").arg(".version").to_owned();
+    let mut state = Reply::of(link.call(Lane::Small, &Request::Read(state)).await.map_err(super::error::Fault::of_read)?)?;
+    let (is_listed, version) = (state.bytes_or_none()?.is_some(), state.bytes_or_none()?);
+    match open_or_create(list.0, list.1, !is_listed, 0).await? {
+        Some(_) if is_listed => {}
+        Some(_) => {
+            let note = cmd("HSET").arg(keys.rows()).arg(".listed").arg("1").to_owned();
+            link.call(Lane::Small, &Request::Write(note)).await.map_err(|fault| fault.of_write().without_effect())?;
+        }
+        // Without it, lost partitions would look as if they had never been there.
+        None => return Err(damaged("the list of the partitions of the store is gone, as a node of the cluster has lost its data")),
+    }
+    let version = version.and_then(|version| std::str::from_utf8(&version).ok()?.parse().ok());
+    Ok(version.unwrap_or(0))
 }
 
 fn former_error() -> Error {
     OldLayout::error(Some(format!("the prefix `{FORMER_NAME}` holds it").into()))
 }
 
-/// Makes the keys of a store or of a partition unless they exist. Returns their version.
-pub(super) async fn make(link: &Link, keys: &Keys) -> Result<u64> {
-    open_or_create(link, keys, true).await?.ok_or_else(unexpected)
+/// Makes the keys of a store or of a partition unless they exist; new ones count on from `version`. Returns their version.
+pub(super) async fn make(link: &Link, keys: &Keys, version: u64) -> Result<u64> {
+    open_or_create(link, keys, true, version).await?.ok_or_else(unexpected)
 }
 
 /// Returns the version of the store; none if it is missing and not to be created.
-async fn open_or_create(link: &Link, keys: &Keys, create: bool) -> Result<Option<u64>> {
-    let invocation = script::OPEN.on(keys).arg(keys.schema()).number(u8::from(create));
+async fn open_or_create(link: &Link, keys: &Keys, create: bool, version: u64) -> Result<Option<u64>> {
+    let invocation = script::OPEN.on(keys).arg(keys.schema()).number(u8::from(create)).number(version);
     let answer = link.call(Lane::Small, &Request::Script(invocation)).await.map_err(|fault| fault.of_write().without_effect())?;
     let mut reply = Reply::of(answer)?;
     let schema = reply.text()?;

@@ -15,6 +15,9 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_core::reserved::RESERVED_ROOT;
 use treehold_store::{Batch, Condition, Namespace, Partition, ScanEntry, ScanOptions};
@@ -23,8 +26,14 @@ use treehold_store::{Batch, Condition, Namespace, Partition, ScanEntry, ScanOpti
 const NEW: &[u8] = b"new";
 const READY: &[u8] = b"ready";
 
-/// Of how many partitions the keys are remembered.
-const KNOWN_MAX: usize = 100_000;
+/// The most partitions whose keys are remembered: some 600 bytes each, 12 KiB for the longest names.
+const KNOWN_MAX: usize = 20_000;
+
+/// How long a partition that was seen on the list counts as listed.
+const LISTED_FOR: Duration = Duration::from_secs(300);
+
+/// How many partitions are looked for on the list at the same time.
+const LISTINGS_MAX: usize = 4;
 
 /// How many partitions are listed at once.
 const PAGE: usize = 100;
@@ -40,7 +49,7 @@ pub(super) enum Places {
     /// All partitions have the same keys.
     One(Arc<Place>),
     /// Each partition has its own.
-    Many(Box<Cluster>),
+    Many(Arc<Cluster>),
 }
 
 /// The partitions of a store in a cluster.
@@ -48,8 +57,12 @@ pub(super) struct Cluster {
     link: Link,
     prefix: String,
     list: Place,
-    /// The keys of partitions, and whether this process has seen the partition on the list.
-    known: Mutex<HashMap<Partition, (Arc<Place>, bool)>>,
+    /// The version that all partitions had before they had keys of their own.
+    base: AtomicU64,
+    /// The keys of partitions, and when this process has last seen the partition on the list.
+    known: Mutex<HashMap<Partition, (Arc<Place>, Option<Instant>)>>,
+    /// How many partitions may be looked for on the list at the same time, beside what commits do.
+    listing: Arc<Semaphore>,
 }
 
 impl Places {
@@ -99,7 +112,7 @@ impl Places {
             }
             Ok(committed) => {
                 // The list may have lost the partition when a replica took over.
-                cluster.ensure_listed(partition, now).await;
+                cluster.ensure_listed(partition, now);
                 Ok(committed)
             }
             refused => refused,
@@ -121,7 +134,13 @@ impl Cluster {
     pub(super) fn new(link: &Link, prefix: &str) -> Self {
         let keys = Keys::of_partition(prefix, None);
         let list = Place { link: link.for_keys(&keys), keys };
-        Self { link: link.clone(), prefix: prefix.to_owned(), list, known: Mutex::default() }
+        let (base, known, listing) = (AtomicU64::new(0), Mutex::default(), Arc::new(Semaphore::new(LISTINGS_MAX)));
+        Self { link: link.clone(), prefix: prefix.to_owned(), list, base, known, listing }
+    }
+
+    /// Sets the version from which new partitions count on.
+    pub(super) fn count_from(&self, version: u64) {
+        self.base.store(version, Ordering::Relaxed);
     }
 
     /// Returns the keys of the list.
@@ -139,7 +158,7 @@ impl Cluster {
         }
         let keys = Keys::of_partition(&self.prefix, Some(partition));
         let place = Arc::new(Place { link: self.link.for_keys(&keys), keys });
-        known.insert(partition.clone(), (place.clone(), false));
+        known.insert(partition.clone(), (place.clone(), None));
         place
     }
 
@@ -159,16 +178,20 @@ impl Cluster {
             Err(error) if error.kind() == ErrorKind::Conflict => {}
             put => put?,
         }
-        open::make(&place.link, &place.keys).await?;
+        open::make(&place.link, &place.keys, self.base.load(Ordering::Relaxed)).await?;
         self.list_as_ready(partition, now).await
     }
 
     async fn list_as_ready(&self, partition: &Partition, now: Timestamp) -> Result<()> {
         self.write_list(Batch::new().put(&listed(), partition.encoded(), READY), now).await?;
-        if let Some((_, is_listed)) = self.known.lock().get_mut(partition) {
-            *is_listed = true;
-        }
+        self.saw_on_list(partition);
         Ok(())
+    }
+
+    fn saw_on_list(&self, partition: &Partition) {
+        if let Some((_, seen)) = self.known.lock().get_mut(partition) {
+            *seen = Some(Instant::now());
+        }
     }
 
     async fn write_list(&self, batch: Batch, now: Timestamp) -> Result<()> {
@@ -176,25 +199,29 @@ impl Cluster {
         write::commit(link, keys, &batch, now).await.map(drop)
     }
 
-    /// Puts a partition on the list that has keys, once in this process.
-    async fn ensure_listed(&self, partition: &Partition, now: Timestamp) {
-        if self.known.lock().get(partition).is_some_and(|(_, is_listed)| *is_listed) {
+    /// Looks for a partition that has keys on the list from time to time, and puts it there if it is missing. The commit that asks for it does
+    /// not wait.
+    fn ensure_listed(self: &Arc<Self>, partition: &Partition, now: Timestamp) {
+        if self.known.lock().get(partition).is_some_and(|(_, seen)| seen.is_some_and(|seen| seen.elapsed() < LISTED_FOR)) {
             return;
         }
-        let listing = async {
-            if self.is_ready(partition).await? {
-                if let Some((_, is_listed)) = self.known.lock().get_mut(partition) {
-                    *is_listed = true;
+        // Without a permit, the next commit asks for it.
+        let Ok(permit) = self.listing.clone().try_acquire_owned() else { return };
+        let (cluster, partition) = (self.clone(), partition.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            let listing = async {
+                if cluster.is_ready(&partition).await? {
+                    cluster.saw_on_list(&partition);
+                    return Ok(());
                 }
-                return Ok(());
+                cluster.list_as_ready(&partition, now).await
+            };
+            let listed: Result<()> = listing.await;
+            if let Err(error) = listed {
+                tracing::debug!(%partition, %error, "a partition could not be put on the list of partitions");
             }
-            self.list_as_ready(partition, now).await
-        };
-        // The commit was applied; the next one tries again.
-        let listed: Result<()> = listing.await;
-        if let Err(error) = listed {
-            tracing::debug!(%partition, %error, "a partition could not be put on the list of partitions");
-        }
+        });
     }
 
     async fn page(&self, after: Option<&Partition>, prefix: &str, now: i64) -> Result<Vec<Partition>> {

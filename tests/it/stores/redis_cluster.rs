@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use treehold::ErrorKind;
-use treehold::store::{Batch, Condition, Namespace, NamespacesOptions, RedisStore, Store, StoreExt};
+use treehold::store::{Batch, Condition, Namespace, NamespacesOptions, RedisOptions, RedisStore, Store, StoreExt};
 
 /// A master of the cluster.
 struct Master {
@@ -221,6 +221,24 @@ async fn partition_whose_keys_are_gone_is_an_error_not_empty() {
     }
 }
 
+/// The node with the list has lost its data. A process that opens the store now must not take lost partitions for new ones.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
+async fn store_whose_list_is_gone_is_not_opened() {
+    let prefix = prefix_in_cluster().await;
+    let store = prefix.open().await;
+    store.commit(Batch::new().put(&space(0), "k", "v")).await.unwrap();
+    for (mut node, names) in prefix.keys_by_node() {
+        for name in names.iter().filter(|name| name.contains("%}")) {
+            redis::cmd("DEL").arg(name).exec(&mut node).unwrap();
+        }
+    }
+    assert_eq!(store.namespaces(NamespacesOptions::new()).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    let options = RedisOptions::new(&prefix.url).with_prefix(&prefix.name);
+    assert_eq!(RedisStore::open_with(options).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(store.get(&space(0), "k").await.unwrap().is_some());
+}
+
 /// Another process stopped after it had put the partition on the list, or the list lost the partition when a replica took over.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
@@ -242,8 +260,10 @@ async fn list_of_partitions_is_mended_by_the_next_commit() {
     let late = prefix.open().await;
     assert!(late.get(&space(0), "k").await.unwrap().is_some(), "rows are found without the list");
     assert_eq!(late.namespaces(NamespacesOptions::new()).await.unwrap().namespaces, []);
-    late.commit(Batch::new().put(&space(0), "l", "v")).await.unwrap();
-    assert_eq!(late.namespaces(NamespacesOptions::new()).await.unwrap().namespaces, [space(0)]);
+    // The commit does not wait for it.
+    while late.namespaces(NamespacesOptions::new()).await.unwrap().namespaces != [space(0)] {
+        late.commit(Batch::new().put(&space(0), "l", "v")).await.unwrap();
+    }
 }
 
 fn is_master(node: &mut Connection) -> bool {

@@ -301,21 +301,17 @@ impl Feed {
     /// Cost: two round trips, plus one scan for each tree of the view that is proportional to the limit.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) if an event cannot be decoded.
+    /// [`Corrupt`](ErrorKind::Corrupt) if an event cannot be decoded. [`InvalidArgument`](ErrorKind::InvalidArgument) for a plain version that
+    /// lies beyond one of several partitions.
     pub async fn after(&self, view: &FeedView, after: &FeedPosition, limit: usize) -> Result<FeedPage> {
         self.found_after(view, after, limit).await.map(Into::into)
     }
 
     async fn found_after(&self, view: &FeedView, after: &FeedPosition, limit: usize) -> Result<FoundPage> {
         let parts = view.parts();
-        let is_ambiguous = after.is_plain() && parts.len() > 1;
         // Commits of a partition become visible in version order, so every scan from here on sees all events up to its version.
         let newest = self.newest(&parts).await?;
-        if is_ambiguous && newest.iter().any(|(part, newest)| after.of(part.label) > *newest) {
-            let message = "this number is a position in one partition, and this tree has changes in several; continue from the position of a \
-                 page, or from 0";
-            return Err(Error::invalid_argument(message));
-        }
+        check_plain(after, &newest)?;
         let looks = newest.into_iter().map(|(part, newest)| async move {
             let start = after.of(part.label);
             self.between(view, part, start, newest.max(start), limit, None).await.map(|look| Run::new(part.label, start, look))
@@ -374,7 +370,13 @@ impl Feed {
     /// Follows the events after a position.
     ///
     /// Cost: one watch for each tree of the view; each wake-up costs as much as [`Feed::after`].
+    ///
+    /// # Errors
+    /// As [`Feed::after`].
     pub async fn follow(self: &Arc<Self>, view: FeedView, after: FeedPosition) -> Result<FeedTail> {
+        if after.is_plain() {
+            check_plain(&after, &self.newest(&view.parts()).await?)?;
+        }
         FeedTail::new(self.clone(), view, after).await
     }
 
@@ -461,6 +463,16 @@ impl Feed {
             }
         }
     }
+}
+
+/// Refuses a plain version that lies beyond one of several partitions: it would skip the next events there.
+fn check_plain(position: &FeedPosition, newest: &[(&FeedPart<'_>, Version)]) -> Result<()> {
+    if !position.is_plain() || newest.len() < 2 || newest.iter().all(|(part, newest)| position.of(part.label) <= *newest) {
+        return Ok(());
+    }
+    let message = "this number is a position in one partition, and this tree has changes in several; continue from the position of a page, or \
+                   from 0";
+    Err(Error::invalid_argument(message))
 }
 
 /// An event, and when it was committed.

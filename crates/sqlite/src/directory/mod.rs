@@ -23,6 +23,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
@@ -352,7 +353,12 @@ impl Store for SqliteDirectory {
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
-        let look = |shared: Arc<Shared>| async move { shared.watched.look(&shared.files).await };
+        let (own, is_first) = (namespace.partition(), AtomicBool::new(true));
+        let look = move |shared: Arc<Shared>| {
+            // The other watches have begun already.
+            let own = is_first.swap(false, Ordering::Relaxed).then(|| own.clone());
+            async move { shared.watched.look(&shared.files, own.as_ref()).await }
+        };
         self.shared.watched.watches.watch_by_polling(namespace, &self.shared, WATCH_PAUSE, look).await
     }
 }

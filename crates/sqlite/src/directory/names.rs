@@ -250,7 +250,7 @@ fn entries(directory: &Path) -> Result<Vec<(String, bool)>> {
         if let Some(name) = entry.file_name().to_str() {
             let kind = entry.file_type().map_err(failed)?;
             // The directory of a tenant may be a link to another disk.
-            let is_directory = kind.is_dir() || kind.is_symlink() && std::fs::metadata(entry.path()).is_ok_and(|found| found.is_dir());
+            let is_directory = kind.is_dir() || kind.is_symlink() && std::fs::metadata(entry.path()).map_err(failed)?.is_dir();
             entries.push((name.to_owned(), is_directory));
         }
     }

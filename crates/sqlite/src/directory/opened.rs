@@ -214,7 +214,12 @@ impl OpenFiles {
     fn is_present(&self, path: &Path) -> Result<bool> {
         match std::fs::metadata(path) {
             Ok(_) => Ok(true),
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => self.mark.check().map(|()| false),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                self.mark.check()?;
+                // The directory of a tenant may be a link to a disk that is not mounted.
+                let is_lost = path.parent().is_some_and(|directory| directory.is_symlink() && !directory.exists());
+                if is_lost { Err(unreachable_file(path, io::Error::other("the directory is a link to nowhere"))) } else { Ok(false) }
+            }
             Err(cause) => Err(unreachable_file(path, cause)),
         }
     }

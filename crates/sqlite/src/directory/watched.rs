@@ -43,17 +43,18 @@ impl WatchedFiles {
         written.iter().for_each(|namespace| self.watches.notify(namespace, newest));
     }
 
-    /// Announces what other processes have committed, in unknown namespaces.
+    /// Announces what other processes have committed, in unknown namespaces of all watched partitions or of one.
     ///
     /// # Errors
-    /// Those of a partition of which nothing is known yet. What else fails is tried again with the next poll.
-    pub(super) async fn look(&self, files: &OpenFiles) -> Result<()> {
+    /// Those of the one partition. What else fails is tried again with the next poll.
+    pub(super) async fn look(&self, files: &OpenFiles, only: Option<&Partition>) -> Result<()> {
         let mut watched: HashMap<Partition, Vec<Namespace>> = HashMap::new();
         for namespace in self.watches.namespaces() {
             watched.entry(namespace.partition()).or_default().push(namespace);
         }
         self.known.lock().retain(|partition, _| watched.contains_key(partition));
-        let (root, partitions) = (files.root().to_owned(), watched.keys().cloned().collect::<Vec<_>>());
+        let partitions = watched.keys().filter(|partition| only.is_none_or(|only| only == *partition)).cloned().collect::<Vec<_>>();
+        let root = files.root().to_owned();
         let marks = on_blocking_thread(move || {
             let mark = |partition: Partition| (FileMark::of(&file_of(&root, &partition)), partition);
             Ok(partitions.into_iter().map(mark).collect::<Vec<_>>())
@@ -73,7 +74,7 @@ impl WatchedFiles {
             };
             match read.await {
                 Ok(version) => self.learn(&partition, namespaces, version, mark.is_settled().then_some(mark)),
-                Err(error) if known.is_none() => failed = Some(error),
+                Err(error) if only.is_some() => failed = Some(error),
                 Err(error) => tracing::debug!(%partition, %error, "a watched partition could not be polled"),
             }
         }
