@@ -47,8 +47,8 @@ impl OpenStoreOptions {
     }
 }
 
-/// Opens the store at a URL: `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`, or `env:VARIABLE` for a
-/// URL in an environment variable.
+/// Opens the store at a URL: `sqlite:FILE`, `sqlite:DIRECTORY/`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`, or
+/// `env:VARIABLE` for a URL in an environment variable.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed URL, [`NotFound`](ErrorKind::NotFound) for a missing embedded store that

@@ -107,8 +107,8 @@ impl Default for MemoryConfig {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct StoreConfig {
-    /// The engine and its location: `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`, or `env:VARIABLE`
-    /// for a URL in an environment variable.
+    /// The engine and its location: `sqlite:FILE`, `sqlite:DIRECTORY/`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`,
+    /// or `env:VARIABLE` for a URL in an environment variable.
     pub url: String,
     /// How often a process that has the store open removes expired rows: a duration such as `30s`, or `never`. Default `1m`.
     #[serde(default = "sweep_every")]

@@ -59,10 +59,16 @@ pub(super) struct Cluster {
     list: Place,
     /// The version that all partitions had before they had keys of their own.
     base: AtomicU64,
-    /// The keys of partitions, and when this process has last seen the partition on the list.
-    known: Mutex<HashMap<Partition, (Arc<Place>, Option<Instant>)>>,
+    known: Mutex<HashMap<Partition, Known>>,
     /// How many partitions may be looked for on the list at the same time, beside what commits do.
     listing: Arc<Semaphore>,
+}
+
+/// What this process knows of a partition.
+struct Known {
+    place: Arc<Place>,
+    /// When it was last seen on the list.
+    listed_at: Option<Instant>,
 }
 
 impl Places {
@@ -150,15 +156,15 @@ impl Cluster {
 
     pub(super) fn of(&self, partition: &Partition) -> Arc<Place> {
         let mut known = self.known.lock();
-        if let Some((place, _)) = known.get(partition) {
-            return place.clone();
+        if let Some(known) = known.get(partition) {
+            return known.place.clone();
         }
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
         let keys = Keys::of_partition(&self.prefix, Some(partition));
         let place = Arc::new(Place { link: self.link.for_keys(&keys), keys });
-        known.insert(partition.clone(), (place.clone(), None));
+        known.insert(partition.clone(), Known { place: place.clone(), listed_at: None });
         place
     }
 
@@ -189,8 +195,8 @@ impl Cluster {
     }
 
     fn saw_on_list(&self, partition: &Partition) {
-        if let Some((_, seen)) = self.known.lock().get_mut(partition) {
-            *seen = Some(Instant::now());
+        if let Some(known) = self.known.lock().get_mut(partition) {
+            known.listed_at = Some(Instant::now());
         }
     }
 
@@ -202,7 +208,8 @@ impl Cluster {
     /// Looks for a partition that has keys on the list from time to time, and puts it there if it is missing. The commit that asks for it does
     /// not wait.
     fn ensure_listed(self: &Arc<Self>, partition: &Partition, now: Timestamp) {
-        if self.known.lock().get(partition).is_some_and(|(_, seen)| seen.is_some_and(|seen| seen.elapsed() < LISTED_FOR)) {
+        let listed_at = self.known.lock().get(partition).and_then(|known| known.listed_at);
+        if listed_at.is_some_and(|at| at.elapsed() < LISTED_FOR) {
             return;
         }
         // Without a permit, the next commit asks for it.
