@@ -433,5 +433,6 @@ async fn page_backwards_begins_with_the_newest_in_partitions_that_its_position_d
     let page = feed.before(&of_one, None, None, 2).await.expect("read");
     let rest = feed.before(&view, Some(&page.position), None, 100).await.expect("read");
     let shared = rest.events.iter().filter(|event| event.path.as_str().starts_with("/shared")).count();
-    assert_eq!((page.events.len(), shared, rest.events.len()), (2, 5, 5 + 6 + 2 - 2));
+    // The first view includes the thread's partition, in which it has seen nothing, so `/own` is not told again.
+    assert_eq!((page.events.len(), shared, rest.events.len()), (2, 5, 5 + 6 + 1 - 2));
 }
