@@ -638,7 +638,8 @@ class TreeholdStore(BaseStore):
     def _partitions(self, plan: _Plan) -> list[Namespace]:
         """Returns the partitions that the reads of a batch name."""
         read = [(*self.namespace, *get.namespace) for get in plan.gets.values()]
-        above = [(*self.namespace, *place.prefix) for place in (*plan.searches.values(), *plan.lists.values())]
+        prefixes = [search.prefix for search in plan.searches.values()] + [listed.prefix for listed in plan.lists.values()]
+        above = [(*self.namespace, *prefix) for prefix in prefixes]
         return sorted({root_of(place)[:2] for place in read} | {place[:2] for place in above if len(place) > 1})
 
     def _versions(self, partitions: Iterable[Namespace]) -> Steps[tuple[tuple[Namespace, int], ...]]:
