@@ -110,13 +110,24 @@ impl Committer {
         written.await.map_err(|_| stopped())?
     }
 
-    /// Fails in a process forked from the one that opened the store, because threads and locks do not survive a fork.
+    /// Fails in a process forked from the one that opened the store, see [`check_process`].
+    ///
+    /// # Errors
+    /// As [`check_process`].
     pub fn check_process(&self) -> Result<()> {
-        if self.process == std::process::id() {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Unavailable, "this process was forked from the one that opened the store; open the store again in it"))
+        check_process(self.process)
     }
+}
+
+/// Fails unless this is the process with an id, which opened the store: threads and locks do not survive a fork.
+///
+/// # Errors
+/// [`Unavailable`](ErrorKind::Unavailable) in a forked process.
+pub fn check_process(id: u32) -> Result<()> {
+    if id == std::process::id() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Unavailable, "this process was forked from the one that opened the store; open the store again in it"))
 }
 
 impl Drop for Committer {

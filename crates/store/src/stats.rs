@@ -63,6 +63,16 @@ impl StoreStats {
         Self::default()
     }
 
+    /// Adds the counts of another part of a store.
+    pub fn merge(&mut self, other: &Self) {
+        self.namespaces += other.namespaces;
+        self.items += other.items;
+        self.meta_bytes += other.meta_bytes;
+        self.value_bytes += other.value_bytes;
+        self.expired += other.expired;
+        self.stored_bytes = other.stored_bytes.map(|bytes| self.stored_bytes.unwrap_or(0) + bytes).or(self.stored_bytes);
+    }
+
     /// Counts one item.
     pub fn add(&mut self, is_live: bool, meta_bytes: u64, value_bytes: u64) {
         if !is_live {

@@ -1,8 +1,8 @@
 //! Rows in a directory with one SQLite file for each partition.
 //!
 //! Tenants write side by side, each file is a [`SqliteStore`] of its own that can be backed up, moved or deleted as one, and a damaged one
-//! affects no other partition. A file is created with the first row of its partition, and opened when it is needed. The files used least recently are
-//! closed when too many are open.
+//! affects no other partition. A file is created with the first row of its partition, and opened when it is needed. When too many are open,
+//! those used least recently are closed.
 //!
 //! `names.rs` names the files, `opened.rs` opens and closes them, `walk.rs` lists them. `upkeep.rs` maintains all of them, and
 //! `watched.rs` notices the commits of other processes.
@@ -59,8 +59,7 @@ pub struct SqliteDirectoryOptions {
     pub cache_bytes: usize,
     /// As [`SqliteOptions::log_bytes_max`], for each file. Default 16 MiB.
     pub log_bytes_max: u64,
-    /// How many files are kept open. Files in use stay open beyond that. Each has a thread and up to 10 file
-    /// descriptors. Default 64.
+    /// How many files are kept open. Files in use stay open beyond that. Each has a thread and up to 10 file descriptors. Default 64.
     pub open_max: usize,
 }
 
@@ -160,8 +159,7 @@ impl SqliteDirectory {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if the directory's parent does not exist. [`NotADirectory`](ErrorKind::NotADirectory) for a file.
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a path over 300 bytes. [`Corrupt`](ErrorKind::Corrupt) for a directory with other
-    /// content. [`Unsupported`](ErrorKind::Unsupported) for a store of a newer
-    /// version. [`PermissionDenied`](ErrorKind::PermissionDenied) and [`Unavailable`](ErrorKind::Unavailable) from the disk.
+    /// content. [`Unsupported`](ErrorKind::Unsupported) for a store of a newer version. [`PermissionDenied`](ErrorKind::PermissionDenied) and [`Unavailable`](ErrorKind::Unavailable) from the disk.
     pub fn open_with(options: SqliteDirectoryOptions) -> Result<Self> {
         let name = options.path.file_name().map_or_else(|| "sqlite".into(), |name| format!("sqlite:{}/", name.to_string_lossy()));
         let path = std::path::absolute(&options.path).map_err(|cause| unusable(&options.path, cause))?;
@@ -180,13 +178,15 @@ impl SqliteDirectory {
             return Err(Error::new(ErrorKind::NotFound, message).with_source(AtHost::new(path)));
         }
         let mut report = MigrateReport::up_to_date();
-        for file in names::all(path)? {
-            let migrated = SqliteStore::migrate(&SqliteOptions::new(file), how, tell)?;
-            if migrated.outcome != MigrateOutcome::UpToDate {
-                report.outcome = migrated.outcome;
-            }
-            for (name, rows) in migrated.rows {
-                *report.rows.entry(name).or_default() += rows;
+        for tenant in names::tenants(path)? {
+            for file in tenant.files()? {
+                let migrated = SqliteStore::migrate(&SqliteOptions::new(file.path), how, tell)?;
+                if migrated.outcome != MigrateOutcome::UpToDate {
+                    report.outcome = migrated.outcome;
+                }
+                for (name, rows) in migrated.rows {
+                    *report.rows.entry(name).or_default() += rows;
+                }
             }
         }
         Ok(report)
@@ -319,18 +319,16 @@ impl Store for SqliteDirectory {
         // Opening a file changes no row.
         let failed = |error| of_partition(&partition, error).without_effect();
         let files = &self.shared.files;
-        let found = match batch.adds() {
-            false => files.find(&partition).await.map_err(failed)?,
-            // A batch that is refused creates no file.
-            true if !batch.preconditions.is_empty() && files.find(&partition).await.map_err(failed)?.is_none() => {
+        let store = match files.find(&partition).await.map_err(failed)? {
+            Some(store) => store,
+            None => {
+                // A batch that is refused creates no file, and neither does one that only removes.
                 batch.expect_absent()?;
-                Some(files.open(&partition).await.map_err(failed)?)
+                if !batch.adds() {
+                    return Ok(Vec::new());
+                }
+                files.open(&partition).await.map_err(failed)?
             }
-            true => Some(files.open(&partition).await.map_err(failed)?),
-        };
-        let Some(store) = found else {
-            batch.expect_absent()?;
-            return Ok(Vec::new());
         };
         let written = self.shared.watched.watches.written_by(&batch);
         let versions = store.commit(batch).await?;

@@ -22,7 +22,8 @@ const NAME_SUFFIX: &str = ".name";
 const NAME_BYTES_MAX: usize = 90;
 
 /// The longest path of a directory in which every partition has a file that SQLite opens.
-pub(super) const ROOT_BYTES_MAX: usize = 500 - 2 * (NAME_BYTES_MAX + 1) - 12;
+pub(super) const ROOT_BYTES_MAX: usize = 300;
+const _: () = assert!(ROOT_BYTES_MAX + 2 * (NAME_BYTES_MAX + 1) + SUFFIX.len() + "-journal".len() < 500);
 
 /// What the name of a hash begins with.
 const HASHED: char = '=';
@@ -179,24 +180,6 @@ pub(super) fn tenants(root: &Path) -> Result<Vec<Tenant>> {
         listed.has_file |= !is_directory;
     }
     Ok(found.into_values().collect())
-}
-
-/// Lists all files, in no order. Blocks.
-pub(super) fn all(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for (name, is_directory) in entries(root)? {
-        let path = root.join(&name);
-        let is_file = |name: &str| name.strip_suffix(SUFFIX).is_some_and(|name| read_name(name).is_some());
-        match is_directory {
-            true if read_name(&name).is_some() => {
-                let beneath = entries(&path)?.into_iter().filter(|(name, is_directory)| !is_directory && is_file(name));
-                files.extend(beneath.map(|(name, _)| path.join(name)));
-            }
-            false if is_file(&name) => files.push(path),
-            _ => {}
-        }
-    }
-    Ok(files)
 }
 
 /// Returns what the texts of all partitions of a partition's tenant begin with.

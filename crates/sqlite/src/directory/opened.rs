@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::OnceCell;
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+use treehold_store::committer::check_process;
 use treehold_store::file_identity::FileIdentity;
 use treehold_store::{Namespace, Partition};
 
@@ -20,7 +21,7 @@ use treehold_store::{Namespace, Partition};
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     root: PathBuf,
-    /// The mark of the directory. While it is not there, the directory is not either, and no file that is missing was deleted.
+    /// The mark of the directory. If it is gone, the whole directory is, and no file in it counts as deleted.
     mark: FileIdentity,
     /// The options of every file, except its path.
     options: SqliteOptions,
@@ -79,7 +80,7 @@ impl OpenFiles {
 
     /// Returns the store of a partition; `None` if it has no file.
     pub(super) async fn find(&self, partition: &Partition) -> Result<Option<SqliteStore>> {
-        self.check_process()?;
+        check_process(self.process)?;
         if let Some(store) = self.opened(partition).await? {
             return Ok(Some(store));
         }
@@ -95,7 +96,7 @@ impl OpenFiles {
 
     /// Returns the store of a partition, and creates its file if there is none.
     pub(super) async fn open(&self, partition: &Partition) -> Result<SqliteStore> {
-        self.check_process()?;
+        check_process(self.process)?;
         if let Some(store) = self.opened(partition).await? {
             return Ok(store);
         }
@@ -110,7 +111,7 @@ impl OpenFiles {
         found: &Found,
         look: impl FnOnce(SqliteStore) -> F,
     ) -> Result<Option<T>> {
-        self.check_process()?;
+        check_process(self.process)?;
         if let Some(store) = self.opened(&found.partition).await? {
             return look(store).await.map(Some);
         }
@@ -222,14 +223,6 @@ impl OpenFiles {
             }
             Err(cause) => Err(unreachable_file(path, cause)),
         }
-    }
-
-    /// Fails in a process forked from the one that opened the store.
-    fn check_process(&self) -> Result<()> {
-        if self.process == std::process::id() {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Unavailable, "this process was forked from the one that opened the store; open the store again in it"))
     }
 
     #[cfg(test)]

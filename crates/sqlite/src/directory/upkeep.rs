@@ -21,7 +21,7 @@ const VISITS_MAX: usize = 10_000;
 /// The most findings of a check.
 const FINDINGS_MAX: usize = 100;
 
-/// File systems give changes in quick succession the same time. A change that is older than this differs from all later ones.
+/// Changes in quick succession may have the same time. After this long, every later change has another.
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// The times and sizes of a file and of its log, which differ after every commit.
@@ -202,12 +202,7 @@ impl StoreMaintenance for SqliteDirectory {
         while let Some(found) = walk.next().await? {
             let counted = self.shared.files.look(&found, |store| async move { store.stats().await }).await;
             let Some(counted) = counted.map_err(|error| of_partition(&found.partition, error))? else { continue };
-            stats.namespaces += counted.namespaces;
-            stats.items += counted.items;
-            stats.meta_bytes += counted.meta_bytes;
-            stats.value_bytes += counted.value_bytes;
-            stats.expired += counted.expired;
-            stats.stored_bytes = Some(stats.stored_bytes.unwrap_or(0) + counted.stored_bytes.unwrap_or(0));
+            stats.merge(&counted);
         }
         Ok(stats)
     }
