@@ -286,17 +286,14 @@ fn former_of(address: &Address, options: &RedisOptions) -> Result<Option<(Keys, 
 impl Shared {
     /// Notifies watchers of the changes since the last call.
     async fn announce(&self) -> Result<()> {
-        let mut watched: HashMap<String, Watched> = HashMap::new();
+        let mut watched: HashMap<String, Partition> = HashMap::new();
         for namespace in self.watches.namespaces() {
             let partition = namespace.partition();
-            let place = self.places.of(&partition);
-            let named = place.keys.changes().to_owned();
-            watched.entry(named).or_insert_with(|| Watched { place, partition, namespaces: Vec::new() }).namespaces.push(namespace);
+            watched.entry(self.places.of(&partition).keys.changes().to_owned()).or_insert(partition);
         }
         self.announced.lock().retain(|named, _| watched.contains_key(named));
-        let looks = watched.into_iter().map(|(named, watched)| async move {
-            let partition = watched.partition.clone();
-            match tokio::time::timeout(POLL_MAX, self.announce_in(named, watched)).await {
+        let looks = watched.into_values().map(|partition| async move {
+            match tokio::time::timeout(POLL_MAX, self.announce_in(&partition)).await {
                 Ok(answer) => answer,
                 // The next poll tries again; the other partitions may be on other nodes.
                 Err(_) => {
@@ -309,31 +306,29 @@ impl Shared {
         answers.into_iter().collect()
     }
 
-    /// Notes the version of the partition of a namespace that is watched from now on.
-    async fn begin_watch(&self, namespace: &Namespace) -> Result<()> {
-        let partition = namespace.partition();
-        let place = self.places.of(&partition);
-        let named = place.keys.changes().to_owned();
-        self.announce_in(named, Watched { place, partition, namespaces: vec![namespace.clone()] }).await
-    }
-
-    async fn announce_in(&self, named: String, watched: Watched) -> Result<()> {
-        let Watched { place, partition, namespaces } = watched;
-        let known = self.announced.lock().get(&named).copied();
+    /// Notifies watchers of the changes of a partition since the last call. The first call only notes its version.
+    async fn announce_in(&self, partition: &Partition) -> Result<()> {
+        let place = self.places.of(partition);
+        let named = place.keys.changes();
+        let known = self.announced.lock().get(named).copied();
         let Some(since) = known else {
-            let version = self.version_of(&partition).await?;
-            self.announced.lock().entry(named).or_insert(version.number());
+            let version = self.version_of(partition).await?;
+            self.announced.lock().entry(named.to_owned()).or_insert(version.number());
             return Ok(());
         };
         let mut newest = since;
         for (namespace, version) in read::changed_since(&place.link, &place.keys, since).await? {
             match namespace {
                 Some(namespace) => self.watches.notify(&namespace, version),
-                None => namespaces.iter().for_each(|namespace| self.watches.notify(namespace, version)),
+                None => {
+                    let watched = self.watches.namespaces().into_iter();
+                    let here = watched.filter(|namespace| self.places.of(&namespace.partition()).keys.changes() == named);
+                    here.for_each(|namespace| self.watches.notify(&namespace, version));
+                }
             }
             newest = newest.max(version.number());
         }
-        if let Some(announced) = self.announced.lock().get_mut(&named) {
+        if let Some(announced) = self.announced.lock().get_mut(named) {
             *announced = newest.max(*announced);
         }
         Ok(())
@@ -341,24 +336,25 @@ impl Shared {
 
     async fn version_of(&self, partition: &Partition) -> Result<Version> {
         let read = |place: Arc<Place>| async move { read::current_version(&place.link, &place.keys).await };
-        self.places.read(partition, Version::new(0), read).await
+        self.places.read(partition, || Version::new(0), read).await
     }
 
-    /// Runs something for the keys of all partitions, in order.
+    /// Runs something for the keys of each partition, in order, until it answers false. A store on one server has one set of keys, which stand for
+    /// all partitions.
     async fn each<F: Future<Output = Result<bool>>>(
         &self,
-        from: Option<Partition>,
         now: i64,
         mut run: impl FnMut(Option<Partition>, Arc<Place>) -> F,
     ) -> Result<()> {
-        if let Places::One(place) = &self.places {
-            return run(None, place.clone()).await.map(drop);
-        }
-        let mut after = from;
+        let cluster = match &self.places {
+            Places::One(place) => return run(None, place.clone()).await.map(drop),
+            Places::Many(cluster) => cluster,
+        };
+        let mut after = None;
         loop {
-            let page = self.places.page(after.as_ref(), "", now).await?;
+            let page = cluster.page(after.as_ref(), "", now).await?;
             for partition in &page {
-                if !run(Some(partition.clone()), self.places.of(partition)).await? {
+                if !run(Some(partition.clone()), cluster.of(partition)).await? {
                     return Ok(());
                 }
             }
@@ -368,13 +364,6 @@ impl Shared {
             }
         }
     }
-}
-
-/// The watched namespaces of a partition.
-struct Watched {
-    place: Arc<Place>,
-    partition: Partition,
-    namespaces: Vec<Namespace>,
 }
 
 #[async_trait]
@@ -391,25 +380,25 @@ impl Store for RedisStore {
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         let now = self.now();
         let read = |place: Arc<Place>| async move { read::get(&place.link, &place.keys, namespace, key, now).await };
-        self.shared.places.read(&namespace.partition(), None, read).await
+        self.shared.places.read(&namespace.partition(), || None, read).await
     }
 
     async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
         let (now, range) = (self.now(), &range);
         let read = |place: Arc<Place>| async move { read::get_part(&place.link, &place.keys, namespace, key, range, now).await };
-        self.shared.places.read(&namespace.partition(), None, read).await
+        self.shared.places.read(&namespace.partition(), || None, read).await
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
         let now = self.now();
         let read = |place: Arc<Place>| async move { read::get_many(&place.link, &place.keys, namespace, keys, with_values, now).await };
-        self.shared.places.read(&namespace.partition(), vec![None; keys.len()], read).await
+        self.shared.places.read(&namespace.partition(), || vec![None; keys.len()], read).await
     }
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         let (now, rows, options) = (self.now(), self.shared.rows_at_once, &options);
         let read = |place: Arc<Place>| async move { read::scan(&place.link, &place.keys, namespace, options, now, rows).await };
-        self.shared.places.read(&namespace.partition(), Scan::default(), read).await
+        self.shared.places.read(&namespace.partition(), Scan::default, read).await
     }
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
@@ -422,15 +411,15 @@ impl Store for RedisStore {
             }
         };
         let places = &self.shared.places;
-        let (Places::Many(_), Some(prefix)) = (places, options.prefix()) else {
-            // On one server all partitions have the same keys.
-            let Places::One(place) = places else { return Ok(NamespacePage::default()) };
-            return list(options)(place.clone()).await;
+        let cluster = match places {
+            Places::One(place) => return list(options)(place.clone()).await,
+            Places::Many(cluster) => cluster,
         };
+        let Some(prefix) = options.prefix() else { return Ok(NamespacePage::default()) };
         let one_more = options.clone().with_limit(options.limit.saturating_add(1));
         let of = |partition: Partition| {
             let list = list(one_more.clone());
-            async move { places.read(&partition, NamespacePage::default(), list).await }
+            async move { places.read(&partition, NamespacePage::default, list).await }
         };
         let mut found = Vec::new();
         if let Some(beneath) = &options.beneath {
@@ -441,7 +430,7 @@ impl Store for RedisStore {
                 found = of(partition).await?.namespaces;
             }
             while found.len() <= options.limit {
-                let page = places.page(after.as_ref(), &prefix, now).await?;
+                let page = cluster.page(after.as_ref(), &prefix, now).await?;
                 let Some(last) = page.last() else { break };
                 after = Some(last.clone());
                 let mut listed = stream::iter(page.into_iter().map(&of)).buffered(AT_ONCE);
@@ -472,13 +461,13 @@ impl Store for RedisStore {
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
-        let (own, is_first) = (namespace.clone(), AtomicBool::new(true));
+        let (own, is_first) = (namespace.partition(), AtomicBool::new(true));
         let look = move |shared: Arc<Shared>| {
             // The other watches have begun already.
             let own = is_first.swap(false, Ordering::Relaxed).then(|| own.clone());
             async move {
                 match own {
-                    Some(own) => shared.begin_watch(&own).await,
+                    Some(own) => shared.announce_in(&own).await,
                     None => shared.announce().await,
                 }
             }
@@ -492,6 +481,10 @@ impl StoreMaintenance for RedisStore {
     /// Cost: in a cluster one round trip for each partition. A sweep that stops after 10,000 partitions goes on from there the next time.
     async fn sweep(&self, limit: usize) -> Result<usize> {
         let now = self.now();
+        let cluster = match &self.shared.places {
+            Places::One(place) => return write::sweep(&place.link, &place.keys, limit, now).await,
+            Places::Many(cluster) => cluster,
+        };
         let from = self.shared.swept.lock().take();
         let (mut swept, mut visits, mut failures, mut failed) = (0, 0, 0, None);
         let mut starts = vec![None];
@@ -501,17 +494,14 @@ impl StoreMaintenance for RedisStore {
             let is_rest = from.is_some() && start.is_none();
             let mut after = start;
             loop {
-                let page = match &self.shared.places {
-                    Places::One(place) => return write::sweep(&place.link, &place.keys, limit, now).await,
-                    Places::Many(_) => self.shared.places.page(after.as_ref(), "", now).await?,
-                };
+                let page = cluster.page(after.as_ref(), "", now).await?;
                 for partition in &page {
                     if is_rest && from.as_ref().is_some_and(|from| partition > from) {
                         return Ok(swept);
                     }
                     let left = limit - swept;
                     let sweep = |place: Arc<Place>| async move { write::sweep(&place.link, &place.keys, left, now).await };
-                    match self.shared.places.read(partition, 0, sweep).await {
+                    match self.shared.places.read(partition, || 0, sweep).await {
                         Ok(count) => swept += count,
                         // The other partitions may be on other nodes.
                         Err(error) => {
@@ -557,21 +547,15 @@ impl StoreMaintenance for RedisStore {
                 let counted = match partition {
                     Some(partition) => {
                         let count = |place: Arc<Place>| async move { report::stats(&place.link, &place.keys, now).await };
-                        self.shared.places.read(&partition, StoreStats::new(), count).await?
+                        self.shared.places.read(&partition, StoreStats::new, count).await?
                     }
                     None => report::stats(&place.link, &place.keys, now).await?,
                 };
-                let mut all = all.lock();
-                all.namespaces += counted.namespaces;
-                all.items += counted.items;
-                all.meta_bytes += counted.meta_bytes;
-                all.value_bytes += counted.value_bytes;
-                all.expired += counted.expired;
-                all.stored_bytes = counted.stored_bytes.map(|bytes| all.stored_bytes.unwrap_or(0) + bytes).or(all.stored_bytes);
+                all.lock().merge(&counted);
                 Ok(true)
             }
         };
-        self.shared.each(None, now, count).await?;
+        self.shared.each(now, count).await?;
         Ok(all.into_inner())
     }
 
@@ -582,7 +566,7 @@ impl StoreMaintenance for RedisStore {
             async move {
                 let check = |place: Arc<Place>| async move { report::check(&place.link, &place.keys).await };
                 let checked = match &partition {
-                    Some(partition) => self.shared.places.read(partition, Vec::new(), check).await,
+                    Some(partition) => self.shared.places.read(partition, Vec::new, check).await,
                     None => check(place).await,
                 };
                 let found = match checked {
@@ -602,7 +586,7 @@ impl StoreMaintenance for RedisStore {
                 Ok(findings.len() < FINDINGS_MAX)
             }
         };
-        self.shared.each(None, self.now(), check).await?;
+        self.shared.each(self.now(), check).await?;
         Ok(findings.into_inner())
     }
 }

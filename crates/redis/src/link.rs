@@ -36,12 +36,33 @@ pub(super) enum Lane {
     Large,
 }
 
+/// A node, and its name among the connections.
+#[derive(Clone)]
+struct Node {
+    name: Arc<str>,
+    info: Arc<ConnectionInfo>,
+}
+
+impl From<ConnectionInfo> for Node {
+    fn from(info: ConnectionInfo) -> Self {
+        Self { name: info.addr().to_string().into(), info: Arc::new(info) }
+    }
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
 /// The connections to all nodes of a server or a cluster.
 pub(super) struct Pool {
     address: Address,
+    /// The nodes in the URL.
+    seeds: Vec<Node>,
     connect_timeout: Duration,
     response_timeout: Duration,
-    tracks: Mutex<HashMap<(Id, String, Lane), Arc<Track>>>,
+    tracks: Mutex<HashMap<(Id, Arc<str>, Lane), Arc<Track>>>,
     layout: Mutex<Layout>,
     refreshing: tokio::sync::Mutex<()>,
 }
@@ -57,18 +78,18 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Layout {
     /// The masters of ranges of slots, by the last slot of the range.
-    ranges: BTreeMap<u16, (u16, ConnectionInfo)>,
+    ranges: BTreeMap<u16, (u16, Node)>,
     /// The nodes that redirects have named since.
-    moved: HashMap<u16, ConnectionInfo>,
+    moved: HashMap<u16, Node>,
     /// All nodes that the cluster reported.
-    nodes: Vec<ConnectionInfo>,
+    nodes: Vec<Node>,
     /// How often the layout was read, and how the last attempt failed.
     readings: u64,
     failure: Option<RedisError>,
 }
 
 impl Layout {
-    fn owner(&self, slot: u16) -> Option<ConnectionInfo> {
+    fn owner(&self, slot: u16) -> Option<Node> {
         if let Some(node) = self.moved.get(&slot) {
             return Some(node.clone());
         }
@@ -129,7 +150,8 @@ impl Link {
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let (tracks, layout, refreshing) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
-        let pool = Pool { address, connect_timeout, response_timeout, tracks, layout, refreshing };
+        let seeds = address.nodes.iter().cloned().map(Node::from).collect();
+        let pool = Pool { address, seeds, connect_timeout, response_timeout, tracks, layout, refreshing };
         Self { pool: Arc::new(pool), slot: keys.slot() }
     }
 
@@ -145,12 +167,11 @@ impl Link {
         }
         self.pool.owner(self.slot).await.map_err(Fault::of_read)?;
         let layout = self.pool.layout.lock();
-        let mut masters: Vec<String> = Vec::new();
+        let mut masters: Vec<&Node> = Vec::new();
         let mut links = Vec::new();
         for (last, (_, node)) in &layout.ranges {
-            let name = node.addr().to_string();
-            if !masters.contains(&name) {
-                masters.push(name);
+            if !masters.contains(&node) {
+                masters.push(node);
                 links.push(Self { pool: self.pool.clone(), slot: *last });
             }
         }
@@ -228,9 +249,9 @@ impl Link {
 
 impl Pool {
     /// Returns the node that holds a slot.
-    async fn owner(&self, slot: u16) -> Result<ConnectionInfo, Fault> {
+    async fn owner(&self, slot: u16) -> Result<Node, Fault> {
         if !self.address.is_cluster {
-            return Ok(self.address.nodes[0].clone());
+            return Ok(self.seeds[0].clone());
         }
         if let Some(node) = self.layout.lock().owner(slot) {
             return Ok(node);
@@ -240,9 +261,9 @@ impl Pool {
         self.layout.lock().owner(slot).ok_or_else(|| Fault::Unsent(none()))
     }
 
-    fn track(&self, node: &ConnectionInfo, lane: Lane) -> Arc<Track> {
+    fn track(&self, node: &Node, lane: Lane) -> Arc<Track> {
         let mut tracks = self.tracks.lock();
-        let here = (Handle::current().id(), node.addr().to_string(), lane);
+        let here = (Handle::current().id(), node.name.clone(), lane);
         if let Some(track) = tracks.get(&here) {
             return track.clone();
         }
@@ -252,7 +273,7 @@ impl Pool {
     }
 
     /// Returns the connection of a track, connecting if needed. If the attempt fails, all callers that wait for it fail too.
-    async fn live(&self, track: &Track, node: &ConnectionInfo) -> Result<Live, Fault> {
+    async fn live(&self, track: &Track, node: &Node) -> Result<Live, Fault> {
         let tries = track.tries.load(Ordering::Acquire);
         let mut live = track.live.lock().await;
         if let Some(live) = live.as_ref().filter(|live| !live.is_over.load(Ordering::Acquire)) {
@@ -273,30 +294,30 @@ impl Pool {
 
     /// Reads which node holds each slot, from the first node that knows one for `slot` other than `failed`. Callers that wait meanwhile get the
     /// same answer.
-    async fn read_layout(&self, slot: u16, failed: Option<&ConnectionInfo>) -> Result<(), Fault> {
+    async fn read_layout(&self, slot: u16, failed: Option<&Node>) -> Result<(), Fault> {
         let readings = self.layout.lock().readings;
         let _reading = self.refreshing.lock().await;
-        let candidates: Vec<ConnectionInfo> = {
+        let candidates: Vec<Node> = {
             let layout = self.layout.lock();
             if layout.readings != readings {
                 return layout.failure.clone().map_or(Ok(()), |error| Err(Fault::Unsent(error)));
             }
             let masters = layout.ranges.values().map(|(_, node)| node);
-            let known = masters.chain(&self.address.nodes).chain(&layout.nodes);
-            known.filter(|node| failed.is_none_or(|failed| failed.addr() != node.addr())).chain(failed).cloned().collect()
+            let known = masters.chain(&self.seeds).chain(&layout.nodes);
+            known.filter(|node| failed != Some(*node)).chain(failed).cloned().collect()
         };
         let mut failure = RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node of the cluster can be reached"));
-        let mut asked: Vec<ConnectionInfo> = Vec::new();
+        let mut asked: Vec<Node> = Vec::new();
         let mut doubtful = None;
         for node in candidates {
-            if asked.iter().any(|other| other.addr() == node.addr()) {
+            if asked.contains(&node) {
                 continue;
             }
             asked.push(node.clone());
             match self.layout_of(&node).await {
                 Ok(found) => {
                     let owner = found.owner(slot);
-                    if owner.is_some_and(|owner| failed.is_none_or(|failed| failed.addr() != owner.addr())) {
+                    if owner.is_some() && owner.as_ref() != failed {
                         self.learn(found, asked, None);
                         return Ok(());
                     }
@@ -319,11 +340,11 @@ impl Pool {
     }
 
     /// Takes over a layout, and keeps what nodes were known before.
-    fn learn(&self, found: Layout, known: Vec<ConnectionInfo>, failure: Option<RedisError>) {
+    fn learn(&self, found: Layout, known: Vec<Node>, failure: Option<RedisError>) {
         let mut layout = self.layout.lock();
         let mut nodes = found.nodes;
         for node in known {
-            if nodes.len() < NODES_MAX && !nodes.iter().any(|other| other.addr() == node.addr()) {
+            if nodes.len() < NODES_MAX && !nodes.contains(&node) {
                 nodes.push(node);
             }
         }
@@ -331,7 +352,7 @@ impl Pool {
     }
 
     /// Asks one node for the layout of the cluster: the master of each range of slots, and all nodes.
-    async fn layout_of(&self, node: &ConnectionInfo) -> Result<Layout, RedisError> {
+    async fn layout_of(&self, node: &Node) -> Result<Layout, RedisError> {
         let mut connection = self.connect_to(node).await?.connection;
         let slots = connection.send_packed_command(cmd("CLUSTER").arg("SLOTS")).await.and_then(Value::extract_error)?;
         let (mut ranges, mut nodes) = (BTreeMap::new(), Vec::new());
@@ -347,23 +368,23 @@ impl Pool {
     }
 
     /// Returns the node that another one names. A name without a host means the same host.
-    fn named(&self, host: &str, port: u16, from: &ConnectionInfo) -> Option<ConnectionInfo> {
-        let host = match from.addr() {
+    fn named(&self, host: &str, port: u16, from: &Node) -> Option<Node> {
+        let host = match from.info.addr() {
             ConnectionAddr::Tcp(from, _) | ConnectionAddr::TcpTls { host: from, .. } if host.is_empty() => from,
             _ if host.is_empty() => return None,
             _ => host,
         };
-        Some(self.address.node(host, port))
+        Some(self.address.node(host, port).into())
     }
 
-    /// Forgets where a slot is.
+    /// Forgets where the slots are.
     fn forget(&self, slot: u16) {
         let mut layout = self.layout.lock();
         layout.moved.remove(&slot);
         layout.ranges.clear();
     }
 
-    async fn connect_to(&self, node: &ConnectionInfo) -> Result<Live, RedisError> {
+    async fn connect_to(&self, node: &Node) -> Result<Live, RedisError> {
         let is_over = Arc::new(AtomicBool::new(false));
         let guard = Over(is_over.clone());
         // The connection's handler owns the guard, so it is dropped with the connection or its runtime, even if no
@@ -378,25 +399,25 @@ impl Pool {
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout))
             .set_push_sender(on_push);
-        let connection = Client::open(node.clone())?.get_multiplexed_async_connection_with_config(&config).await?;
+        let connection = Client::open((*node.info).clone())?.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Live { connection, is_over })
     }
 
     /// Remembers the node that a redirect names.
-    fn follow(&self, slot: u16, error: &RedisError, from: &ConnectionInfo) {
+    fn follow(&self, slot: u16, error: &RedisError, from: &Node) {
         if let Some(node) = self.redirected(error, from) {
             self.layout.lock().moved.insert(slot, node);
         }
     }
 
     /// Returns the node that a redirect from `from` names.
-    fn redirected(&self, error: &RedisError, from: &ConnectionInfo) -> Option<ConnectionInfo> {
+    fn redirected(&self, error: &RedisError, from: &Node) -> Option<Node> {
         let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
         self.named(host, port.parse().ok()?, from)
     }
 
     /// Sends a request to the node that the slot is migrating to.
-    async fn ask(&self, error: &RedisError, from: &ConnectionInfo, request: &Request<'_>) -> Result<Value, Fault> {
+    async fn ask(&self, error: &RedisError, from: &Node, request: &Request<'_>) -> Result<Value, Fault> {
         let node = self.redirected(error, from).ok_or_else(|| Fault::Refused(error.clone()))?;
         let live = self.connect_to(&node).await.map_err(Fault::Unsent)?;
         let mut both = pipe();
@@ -480,9 +501,9 @@ mod tests {
         let address = Address::parse("redis+cluster://seed:7").expect("legal");
         let mut layout = Layout::default();
         for (first, last, named) in ranges {
-            layout.ranges.insert(last, (first, address.node(&named[0].0, named[0].1)));
+            layout.ranges.insert(last, (first, address.node(&named[0].0, named[0].1).into()));
         }
-        let port = |slot| match layout.owner(slot)?.addr() {
+        let port = |slot| match layout.owner(slot)?.info.addr() {
             ConnectionAddr::Tcp(_, port) => Some(*port),
             _ => None,
         };

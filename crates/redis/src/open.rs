@@ -7,7 +7,7 @@ use super::schema::{CLUSTER_SCHEMA, is_former, is_of_first_layout, is_of_one_slo
 use super::script::{self, Keys};
 use ::redis::{Cmd, Value, cmd};
 use std::collections::HashMap;
-use treehold_core::error::{Error, Result};
+use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Durability;
 use treehold_store::migrate::{FORMER_NAME, OldLayout};
 
@@ -37,14 +37,18 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Reads the settings of the server, or of every master of a cluster: what the weakest of them offers.
+    /// Reads the settings of the server, or of every master of a cluster that can be reached: what the weakest of them offers.
     pub(super) async fn ask(link: &Link) -> Result<Self> {
-        let mut all: Option<Self> = None;
+        let (mut all, mut failed): (Option<Self>, _) = (None, None);
         for link in link.of_each_master().await? {
-            let setup = Self::ask_one(&link).await?;
-            all = Some(all.map_or(setup.clone(), |all| all.weakest(setup)));
+            match Self::ask_one(&link).await {
+                Ok(setup) => all = Some(all.map_or(setup.clone(), |all| all.weakest(setup))),
+                // The partitions on the other nodes can be used.
+                Err(error) if error.kind() == ErrorKind::Unavailable => failed = Some(error),
+                Err(error) => return Err(error),
+            }
         }
-        all.ok_or_else(unexpected)
+        all.ok_or_else(|| failed.unwrap_or_else(unexpected))
     }
 
     fn weakest(mut self, other: Self) -> Self {
@@ -321,7 +325,6 @@ pub(super) fn memory_usage(key: &str) -> Cmd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use treehold_core::error::ErrorKind;
 
     fn setup(info: &[(&str, &str)], set: &[(&str, &str)]) -> Setup {
         let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

@@ -80,18 +80,18 @@ impl Places {
         }
     }
 
-    /// Reads from a partition. One that was never made is as empty as `absent`.
+    /// Reads from a partition. `absent` is the answer for one that was never made.
     pub(super) async fn read<T, F: Future<Output = Result<T>>>(
         &self,
         partition: &Partition,
-        absent: T,
+        absent: impl FnOnce() -> T,
         read: impl Fn(Arc<Place>) -> F,
     ) -> Result<T> {
         match (read(self.of(partition)).await, self) {
             (Err(error), Self::Many(cluster)) if is_gone(&error) => match cluster.is_ready(partition).await? {
                 // They may have been made in between.
                 true => read(self.of(partition)).await,
-                false => Ok(absent),
+                false => Ok(absent()),
             },
             (answer, _) => answer,
         }
@@ -122,15 +122,6 @@ impl Places {
                 Ok(committed)
             }
             refused => refused,
-        }
-    }
-
-    /// Returns up to 100 partitions after one, in order: all that the list names, whether or not they hold rows. A store on one server is
-    /// like a single partition, which has no name.
-    pub(super) async fn page(&self, after: Option<&Partition>, prefix: &str, now: i64) -> Result<Vec<Partition>> {
-        match self {
-            Self::One(_) => Ok(Vec::new()),
-            Self::Many(cluster) => cluster.page(after, prefix, now).await,
         }
     }
 }
@@ -231,7 +222,8 @@ impl Cluster {
         });
     }
 
-    async fn page(&self, after: Option<&Partition>, prefix: &str, now: i64) -> Result<Vec<Partition>> {
+    /// Returns up to 100 partitions after one, in order: all that the list names, whether or not they hold rows.
+    pub(super) async fn page(&self, after: Option<&Partition>, prefix: &str, now: i64) -> Result<Vec<Partition>> {
         let mut options = ScanOptions::new().with_prefix(prefix).with_limit(PAGE);
         options.start_after = after.map(|partition| partition.encoded().to_owned());
         let Place { link, keys } = &self.list;

@@ -31,7 +31,7 @@ pub struct FeedPosition {
 }
 
 /// What identifies a partition in a position: the start of its hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Label(u64);
 
 /// The length of a label in hexadecimal digits: 48 bits keep the few partitions of a view apart.
@@ -45,7 +45,7 @@ impl Label {
     }
 }
 
-impl fmt::Debug for Label {
+impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:0LABEL_DIGITS$x}", self.0)
     }
@@ -97,7 +97,7 @@ impl fmt::Display for FeedPosition {
         }
         for (index, (label, version)) in self.listed.iter().enumerate() {
             let separator = if index > 0 { "~" } else { "" };
-            write!(f, "{separator}{label:?}.{version}")?;
+            write!(f, "{separator}{label}.{version}")?;
         }
         Ok(())
     }
