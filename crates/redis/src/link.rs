@@ -55,6 +55,9 @@ impl PartialEq for Node {
     }
 }
 
+/// Which runtime has a connection, to which node, and for which requests.
+type TrackKey = (Id, Arc<str>, Lane);
+
 /// The connections to all nodes of a server or a cluster.
 pub(super) struct Pool {
     address: Address,
@@ -62,7 +65,7 @@ pub(super) struct Pool {
     seeds: Vec<Node>,
     connect_timeout: Duration,
     response_timeout: Duration,
-    tracks: Mutex<HashMap<(Id, Arc<str>, Lane), Arc<Track>>>,
+    tracks: Mutex<HashMap<TrackKey, Arc<Track>>>,
     layout: Mutex<Layout>,
     refreshing: tokio::sync::Mutex<()>,
 }
