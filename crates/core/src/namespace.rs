@@ -195,6 +195,11 @@ impl Namespace {
         &self.encoded
     }
 
+    /// Returns the text that engines store in two parts: that of the partition, and that of the name in it. Together they sort like the whole.
+    pub fn encoded_parts(&self) -> (&str, &str) {
+        self.encoded.split_at(usize::from(self.partition_bytes))
+    }
+
     /// Parses the text that [`Namespace::encoded`] returned.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ pub struct MysqlOptions {
     pub prefix: String,
     /// The clock for creation, modification and expiry times.
     pub clock: Clock,
-    /// The most concurrent connections. Default 8.
+    /// The most concurrent connections, for reads and writes. As many partitions are written at once. Default 8.
     pub connections_max: usize,
     /// The time limit for establishing a connection. Default 5 s.
     pub connect_timeout: Duration,
@@ -142,7 +142,8 @@ impl fmt::Debug for MysqlOptions {
 /// A store in MySQL 8.0, MariaDB 10.6 or newer, alone or in a Galera cluster. Clones share the store.
 ///
 /// Round trips: one for a get, a read of several items, a list of namespaces, and a page without a delimiter. Two
-/// for a commit, however many callers share it (four on a node of a Galera cluster), plus one per body of at least
+/// for a commit, however many callers in its partition share it (four on a node of a Galera cluster), four more for the
+/// first one of a partition, plus one per body of at least
 /// 128 KiB and one for the statements before it. A page with a delimiter takes one if at most 256 rows lie on it
 /// and in its groups, and one or two more otherwise. Connections are opened on demand and reused. A read whose
 /// connection was closed by the server is repeated on another one.
@@ -219,16 +220,16 @@ impl MysqlStore {
         pool.set_wait_timeout(facts.wait_timeout);
         let text_bytes_max = usize::try_from(TEXT_BYTES_MAX.min(facts.packet_bytes / 2)).unwrap_or(usize::MAX);
         let watches = Arc::<Watches>::default();
-        let writer = || Writer {
+        let writer = Arc::new(Writer {
             pool: pool.clone(),
             tables: tables.clone(),
             clock: options.clock.clone(),
             watches: watches.clone(),
             text_bytes_max,
-        };
+        });
         let shared = Shared {
-            combiner: Combiner::new(writer()),
-            sweeper: Arc::new(writer()),
+            combiner: Combiner::new(writer.clone()),
+            sweeper: writer,
             reader: Reader::new(pool.clone(), tables.clone(), text_bytes_max),
             capabilities: StoreCapabilities::new(facts.durability)
                 .with_sweeps(true)
@@ -320,9 +321,8 @@ impl Store for MysqlStore {
         self.shared.combiner.commit(batch).await
     }
 
-    /// Returns the one counter of all partitions.
-    async fn current_version(&self, _: &Partition) -> Result<Version> {
-        self.shared.reader.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.shared.reader.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {

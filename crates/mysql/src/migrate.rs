@@ -1,17 +1,17 @@
 //! The migration from former layouts to the present one, a bounded number of rows at a time.
 //!
 //! MySQL commits each schema change on its own, so every part is repeatable. Each step begins with a schema version that no version opens,
-//! [`FIRST_MOVING`] or [`SECOND_MOVING`], and ends with that of the layout it leads to. In between, it first renames tables, which waits
-//! for running transactions: the first step the table of rows, the second one the counter. So a server of a former version that still runs
-//! fails on every write. Then rows, bodies and the list of namespaces get their new namespaces.
+//! [`FIRST_MOVING`], [`SECOND_MOVING`] or [`ONE_COUNTER_MOVING`], and ends with that of the layout it leads to. In between, it first renames
+//! tables, which waits for running transactions: the first step the table of rows, the others the counter. So a server of a former version
+//! that still runs fails on every write. Then rows, bodies and the list of namespaces get their new namespaces. The last step moves no rows.
 
 use super::error::failed;
 use super::pool::{Connection, column};
 use super::schema::{
-    FIRST, FIRST_MOVING, SCHEMA, SECOND, SECOND_MOVING, former_prefix, is_under_former_name, lock_tables, run_repeatable, schema_version,
-    unlock_tables,
+    FIRST, FIRST_MOVING, ONE_COUNTER, ONE_COUNTER_MOVING, SCHEMA, SECOND, SECOND_MOVING, creation_of_partitions, former_prefix,
+    is_under_former_name, lock_tables, run_repeatable, schema_version, unlock_tables,
 };
-use super::sql::{Tables, quoted};
+use super::sql::{NEW, Tables, partition_of, quoted};
 use std::collections::{BTreeMap, BTreeSet};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_store::migrate::{
@@ -73,7 +73,7 @@ async fn find(connection: &mut Connection, tables: &Tables, is_default: bool) ->
             Ok(Some(Place { prefix, version }))
         }
         0 => Err(Error::new(ErrorKind::NotFound, "the database holds no store; check the URL").without_effect()),
-        FIRST | FIRST_MOVING | SECOND | SECOND_MOVING => Ok(Some(Place { prefix: tables.prefix.clone(), version })),
+        FIRST..=ONE_COUNTER_MOVING => Ok(Some(Place { prefix: tables.prefix.clone(), version })),
         _ => Ok(None),
     }
 }
@@ -93,7 +93,11 @@ async fn migrate_locked(
     if place.is_of_first_layout() {
         move_below_root(connection, tables, &place.prefix, &mut progress, tell).await?;
     }
-    move_to_partitions(connection, tables, &mut progress, tell).await?;
+    if place.version < ONE_COUNTER {
+        move_to_partitions(connection, tables, &mut progress, tell).await?;
+    }
+    count_by_partition(connection, tables).await?;
+    tell(progress);
     Ok(MigrateReport::of(how, counts.into_rows()).with_taken_from(place.taken_from(tables)))
 }
 
@@ -151,7 +155,7 @@ async fn move_to_partitions(
     set_version(connection, tables, SECOND_MOVING).await?;
     let prefix = &tables.prefix;
     if existing(connection, prefix).await?.contains("counter") {
-        rename_tables(connection, &format!("`{prefix}counter` TO {}", tables.counter)).await?;
+        rename_tables(connection, &format!("`{prefix}counter` TO `{prefix}version_counter`")).await?;
     }
     tell(*progress);
     for part in moves {
@@ -183,6 +187,35 @@ async fn move_to_partitions(
         run(connection, &format!("DELETE FROM {namespaces} WHERE namespace = {from}")).await?;
         tell(*progress);
     }
+    set_version(connection, tables, ONE_COUNTER).await
+}
+
+/// Takes the step from one counter to one for each partition, which all start at its number. Servers of the former version find no counter.
+async fn count_by_partition(connection: &mut Connection, tables: &Tables) -> Result<()> {
+    set_version(connection, tables, ONE_COUNTER_MOVING).await?;
+    let Tables { prefix, partitions, namespaces, .. } = tables;
+    let there = existing(connection, prefix).await?;
+    let former = format!("`{prefix}former_counter`");
+    if there.contains("version_counter") {
+        rename_tables(connection, &format!("`{prefix}version_counter` TO {former}")).await?;
+    }
+    run(connection, &creation_of_partitions(tables)).await?;
+    // An interrupted migration may have removed it, once the other counters were there.
+    if existing(connection, prefix).await?.contains("former_counter") {
+        let (new, of) = (quoted(NEW.as_bytes()), partition_of("n.namespace"));
+        let forgotten = format!("COALESCE((SELECT f.version FROM {namespaces} f WHERE f.namespace = x''), 0)");
+        for sql in [
+            format!(
+                "INSERT IGNORE INTO {partitions} SELECT DISTINCT {of}, c.version, {forgotten} FROM {namespaces} n CROSS JOIN {former} c \
+                 WHERE n.namespace > x'' AND c.id = 1"
+            ),
+            format!("INSERT IGNORE INTO {partitions} SELECT {new}, c.version, 0 FROM {former} c WHERE c.id = 1"),
+            format!("DELETE FROM {namespaces} WHERE namespace = x''"),
+            format!("DROP TABLE {former}"),
+        ] {
+            run(connection, &sql).await?;
+        }
+    }
     set_version(connection, tables, SCHEMA.into()).await
 }
 
@@ -212,7 +245,7 @@ async fn run(connection: &mut Connection, sql: &str) -> Result<u64> {
 async fn existing(connection: &mut Connection, prefix: &str) -> Result<BTreeSet<String>> {
     let sql = format!(
         "SELECT CONVERT(TABLE_NAME USING utf8mb4) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN \
-         ('{prefix}schema', '{prefix}counter', '{prefix}version_counter', '{prefix}items', '{prefix}rows', '{prefix}bodies', '{prefix}namespaces')"
+         ('{prefix}schema', '{prefix}counter', '{prefix}version_counter', '{prefix}former_counter', '{prefix}items', '{prefix}rows', '{prefix}bodies', '{prefix}namespaces')"
     );
     let mut names = BTreeSet::new();
     for mut row in connection.run(sql).await.map_err(failed)?.into_iter().flatten() {
@@ -256,8 +289,10 @@ async fn planned(connection: &mut Connection, place: &Place, target: &str) -> Re
     let moves = if place.is_of_first_layout() {
         counts.first = planned_below_root(connection, &rows, is_renamed).await?;
         partition_moves_of_first_layout(&texts)?
-    } else {
+    } else if place.version < ONE_COUNTER {
         partition_moves(&texts, place.version == SECOND_MOVING)?
+    } else {
+        Vec::new()
     };
     for part in &moves {
         let sql = format!("SELECT COUNT(*) FROM {rows} WHERE namespace = {}", quoted(part.from.as_bytes()));

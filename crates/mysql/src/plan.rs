@@ -9,14 +9,11 @@ use super::sql::{STATEMENT_BYTES, Tables, in_keys, in_range, literal, number_or_
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use treehold_store::Namespace;
 use treehold_store::effect::{Effect, PutEffect};
+use treehold_store::{Namespace, Partition};
 
 /// Bodies of at least this size are sent separately, as parameters instead of literals.
 const LONG_BODY_BYTES: usize = 128 << 10;
-
-/// The name in the namespaces table that stands for all removed namespaces. No namespace has this name.
-pub(super) const TRIMMED: &str = "";
 
 /// One step of a transaction.
 #[derive(Debug)]
@@ -40,6 +37,7 @@ pub(super) enum After {
 #[derive(Debug)]
 pub(super) struct Plan<'b> {
     tables: Tables,
+    partition: &'b Partition,
     actions: Vec<Action<'b>>,
     after: After,
     /// The namespaces written to, and whether each may end up empty.
@@ -50,9 +48,9 @@ pub(super) struct Plan<'b> {
 }
 
 impl<'b> Plan<'b> {
-    /// Starts a transaction whose final counter is `after`.
-    pub(super) fn new(tables: &Tables, after: After) -> Self {
-        Self { tables: tables.clone(), actions: Vec::new(), after, written: BTreeMap::new(), removes: false, mark: None }
+    /// Starts a transaction in a partition whose final counter is `after`.
+    pub(super) fn new(tables: &Tables, partition: &'b Partition, after: After) -> Self {
+        Self { tables: tables.clone(), partition, actions: Vec::new(), after, written: BTreeMap::new(), removes: false, mark: None }
     }
 
     /// Expects a number in the counter that only this transaction can have put there. Then the update of the counter is the last
@@ -90,16 +88,16 @@ impl<'b> Plan<'b> {
             }
         };
         if self.mark.is_none() {
-            self.statement(set_counter(&self.tables, &version, None));
+            self.statement(set_counter(&self.tables, self.partition, &version, None));
         }
         let rows = self.written.keys().map(|namespace| format!("({}, {version})", quoted(namespace.as_bytes())).into_bytes()).collect();
         self.insert(&format!("INSERT INTO {} (namespace, version) VALUES ", self.tables.namespaces), rows, UPDATE_NAMESPACE);
         let emptied = self.written.iter().filter(|(_, is_emptied)| **is_emptied).map(|(namespace, _)| *namespace).collect();
-        for sql in trims(&self.tables, &emptied, &version) {
+        for sql in trims(&self.tables, self.partition, &emptied, &version) {
             self.statement(sql);
         }
         if self.mark.is_some() {
-            self.statement(set_counter(&self.tables, &version, self.mark));
+            self.statement(set_counter(&self.tables, self.partition, &version, self.mark));
         }
         self.actions
     }
@@ -202,15 +200,16 @@ impl<'b> Plan<'b> {
 }
 
 /// Returns the statement that sets the counter, if the mark is there.
-fn set_counter(tables: &Tables, version: &str, mark: Option<u64>) -> String {
+fn set_counter(tables: &Tables, partition: &Partition, version: &str, mark: Option<u64>) -> String {
     let marked = mark.map_or_else(String::new, |mark| format!(" AND version = {mark}"));
-    format!("UPDATE {} SET version = {version} WHERE id = 1{marked}", tables.counter)
+    let name = quoted(partition.encoded().as_bytes());
+    format!("UPDATE {} SET version = {version} WHERE partition_name = {name}{marked}", tables.partitions)
 }
 
-/// Returns the statements that remove empty namespaces from their table and record this under [`TRIMMED`], so that
+/// Returns the statements that remove empty namespaces from their table and record this with the partition, so that
 /// their watchers learn that they may have changed.
-fn trims(tables: &Tables, emptied: &BTreeSet<&str>, version: &str) -> Vec<String> {
-    let Tables { items, namespaces, .. } = tables;
+fn trims(tables: &Tables, partition: &Partition, emptied: &BTreeSet<&str>, version: &str) -> Vec<String> {
+    let Tables { items, namespaces, partitions, .. } = tables;
     let names: Vec<String> = emptied.iter().map(|namespace| quoted(namespace.as_bytes())).collect();
     let trim = |names: &[String]| {
         let names = names.join(", ");
@@ -221,9 +220,8 @@ fn trims(tables: &Tables, emptied: &BTreeSet<&str>, version: &str) -> Vec<String
             ),
             "SET @t = ROW_COUNT()".to_owned(),
             format!(
-                "INSERT INTO {namespaces} (namespace, version) SELECT {}, {version} FROM (SELECT 1 AS one) once WHERE @t > 0 \
-                 ON DUPLICATE KEY UPDATE {UPDATE_NAMESPACE}",
-                quoted(TRIMMED.as_bytes())
+                "UPDATE {partitions} SET forgotten = {version} WHERE @t > 0 AND partition_name = {}",
+                quoted(partition.encoded().as_bytes())
             ),
         ]
     };
@@ -284,15 +282,20 @@ impl PlannedKeys {
         self.keys.len()
     }
 
-    /// Returns the statements that delete the rows, and remove the namespaces that are empty afterwards from their
+    /// Returns the conditions that select the rows.
+    pub(super) fn conditions(&self) -> Vec<String> {
+        in_keys("", self.keys.iter().map(|(namespace, key)| (namespace, key.as_str())))
+    }
+
+    /// Returns the statements that delete the rows, which lie in a partition, and remove the namespaces that are empty afterwards from their
     /// table. The last one sets the counter if there is a mark, as in [`Plan::marked`].
-    pub(super) fn deletes(&self, tables: &Tables, version: u64, mark: Option<u64>) -> Vec<String> {
-        let conditions = in_keys("", self.keys.iter().map(|(namespace, key)| (namespace, key.as_str())));
+    pub(super) fn deletes(&self, tables: &Tables, partition: &Partition, version: u64, mark: Option<u64>) -> Vec<String> {
+        let conditions = self.conditions();
         let of = |table: &str, keys: &String| format!("DELETE FROM {table} WHERE {keys}");
         let deletes = conditions.iter().flat_map(|keys| [of(&tables.bodies, keys), of(&tables.items, keys)]);
         let emptied = self.keys.iter().map(|(namespace, _)| namespace.encoded()).collect();
-        let counter = mark.map(|_| set_counter(tables, &version.to_string(), mark));
-        deletes.chain(trims(tables, &emptied, &version.to_string())).chain(counter).collect()
+        let counter = mark.map(|_| set_counter(tables, partition, &version.to_string(), mark));
+        deletes.chain(trims(tables, partition, &emptied, &version.to_string())).chain(counter).collect()
     }
 }
 
@@ -312,9 +315,10 @@ mod tests {
     #[test]
     fn many_puts_become_four_statements_with_literal_versions() {
         let a = Namespace::parse("a").expect("a legal namespace");
+        let partition = a.partition();
         let now = Timestamp::from_microsecond(1_000).expect("a time");
         let batches: Vec<Batch> = (0..16).map(|number| Batch::new().put(&a, format!("{number:02}"), "it's")).collect();
-        let mut plan = Plan::new(&Tables::new("t_"), After::Known(26));
+        let mut plan = Plan::new(&Tables::new("t_"), &partition, After::Known(26));
         plan.add(&Effect::of(batches.iter().flat_map(|batch| &batch.writes), now), 10, now);
         let texts = texts(plan);
         assert_eq!(texts.len(), 4, "{texts:#?}");
@@ -322,17 +326,18 @@ mod tests {
             texts[0].starts_with("INSERT INTO `t_rows`") && texts[0].contains("x'3135', x'', x'', 26, 1000, 1000, NULL, 4, _binary'')")
         );
         assert!(texts[1].starts_with("INSERT INTO `t_bodies`") && texts[1].contains("(x'612F2F', x'3030', x'', _binary'it''s'), "));
-        assert_eq!(texts[2], "UPDATE `t_version_counter` SET version = 26 WHERE id = 1");
+        assert_eq!(texts[2], "UPDATE `t_partitions` SET version = 26 WHERE partition_name = x'612F2F'");
         assert!(texts[3].starts_with("INSERT INTO `t_namespaces` (namespace, version) VALUES (x'612F2F', 26) ON"));
     }
 
     #[test]
     fn delete_advances_the_counter_by_count_only_without_puts() {
         let a = Namespace::parse("a").expect("a legal namespace");
+        let partition = a.partition();
         let now = Timestamp::from_microsecond(1_000).expect("a time");
         let (removal, touch) = (Batch::new().delete(&a, "k").delete_prefix(&a, "d/"), Batch::new().touch(&a, "k", None));
         let statements = |batch: &Batch, after| {
-            let mut plan = Plan::new(&Tables::new(""), after);
+            let mut plan = Plan::new(&Tables::new(""), &partition, after);
             plan.add(&Effect::of(&batch.writes, now), 10, now);
             texts(plan)
         };
@@ -342,11 +347,14 @@ mod tests {
         assert!(counted.iter().any(|sql| sql.starts_with("DELETE FROM `namespaces`")), "the namespace may be empty now");
         let touched = statements(&touch, After::Counted(10));
         assert!(touched.contains(&"SET @v = 10".to_owned()) && !touched.iter().any(|sql| sql.contains("`namespaces`")), "{touched:#?}");
-        let mut marked = Plan::new(&Tables::new(""), After::Counted(10)).marked(Some(70));
+        let mut marked = Plan::new(&Tables::new(""), &partition, After::Counted(10)).marked(Some(70));
         marked.add(&Effect::of(&removal.writes, now), 10, now);
         let marked = texts(marked);
-        assert_eq!(marked.last().expect("a statement"), "UPDATE `version_counter` SET version = @v WHERE id = 1 AND version = 70");
-        assert_eq!(marked.iter().filter(|sql| sql.contains("`version_counter`")).count(), 1);
+        assert_eq!(
+            marked.last().expect("a statement"),
+            "UPDATE `partitions` SET version = @v WHERE partition_name = x'612F2F' AND version = 70"
+        );
+        assert_eq!(marked.iter().filter(|sql| sql.contains("`partitions` SET version")).count(), 1);
         let together = statements(&removal.put(&a, "l", ""), After::Known(11));
         assert!(!together.iter().any(|sql| sql.contains('@') || sql.starts_with("DELETE FROM `namespaces`")), "{together:#?}");
     }

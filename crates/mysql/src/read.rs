@@ -2,19 +2,18 @@
 
 use super::error::{Fault, damaged};
 use super::key::Parts;
-use super::plan::TRIMMED;
 use super::pool::{Connection, Pool, column, reading};
 use super::record::{BODY, Record, columns, item_with_body};
-use super::sql::{Tables, in_keys, live, quoted};
+use super::sql::{NEW, Tables, in_keys, live, partition_of, partition_range, quoted};
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
 use treehold_core::ops::Version;
 use treehold_store::page::{key_after, prefix_end};
-use treehold_store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, StoreStats};
+use treehold_store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, StoreStats};
 
 /// Runs reads on pooled connections.
 #[derive(Debug)]
@@ -119,8 +118,7 @@ impl Reader {
     /// Lists namespaces with a live item: one lookup per namespace that has a row. One round trip.
     pub(super) async fn namespaces(&self, options: &NamespacesOptions, now: i64) -> Result<NamespacePage> {
         let Some(prefix) = options.prefix() else { return Ok(NamespacePage::default()) };
-        // Start after the row that records removed namespaces.
-        let mut start = if prefix.is_empty() { key_after(TRIMMED) } else { prefix.clone() };
+        let mut start = prefix.clone();
         if let Some(after) = &options.start_after {
             start = start.max(key_after(after.encoded()));
         }
@@ -144,26 +142,38 @@ impl Reader {
         Ok(NamespacePage::new(found, more))
     }
 
-    /// Returns the version of the newest commit. One round trip.
-    pub(super) async fn current_version(&self) -> Result<Version> {
-        let sql = format!("SELECT version FROM {} WHERE id = 1", self.tables.counter);
+    /// Returns the version of the newest commit in a partition. One round trip.
+    pub(super) async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        let Tables { partitions, items, .. } = &self.tables;
+        let of = |name: &str| format!("(SELECT version FROM {partitions} WHERE partition_name = {})", quoted(name.as_bytes()));
+        let (own, new) = (of(partition.encoded()), of(NEW));
+        let has_rows = format!("(SELECT 1 FROM {items} i WHERE {} LIMIT 1)", partition_range(partition));
+        let sql = format!("SELECT COALESCE({own}, IF({has_rows}, NULL, {new}))");
         reading!(self.pool, connection => async {
-            let found: Option<u64> = connection.conn.exec_first(sql.as_str(), ()).await?;
-            Ok(Version::new(found.ok_or_else(|| damaged("the version counter of the store is missing"))?))
+            let found: Option<Option<u64>> = connection.conn.query_first(sql.as_str()).await?;
+            let missing = || damaged("the version counter of a partition that has rows is missing");
+            Ok(Version::new(found.flatten().ok_or_else(missing)?))
         })
     }
 
     /// Returns, for each of some namespaces that was ever written to, an upper bound for the version of its newest
     /// commit. For a namespace without rows it may reflect changes to others. One round trip.
     pub(super) async fn changed(&self, namespaces: &[Namespace]) -> Result<Vec<(Namespace, Version)>> {
-        let trimmed = quoted(TRIMMED.as_bytes());
         let statements: Vec<String> = namespaces
             .chunks(100)
             .map(|namespaces| {
                 let names: Vec<String> = namespaces.iter().map(|namespace| quoted(namespace.encoded().as_bytes())).collect();
-                let table = &self.tables.namespaces;
+                let partitions: BTreeSet<String> =
+                    namespaces.iter().map(|namespace| quoted(namespace.encoded_parts().0.as_bytes())).collect();
+                let partitions = partitions.into_iter().collect::<Vec<_>>().join(", ");
                 // One snapshot, so that a namespace removed in between is not missed.
-                format!("SELECT namespace, version FROM {table} WHERE namespace IN ({trimmed}, {})", names.join(", "))
+                format!(
+                    "SELECT 1, namespace, version FROM {} WHERE namespace IN ({}) \
+                     UNION ALL SELECT 0, partition_name, forgotten FROM {} WHERE partition_name IN ({partitions}) AND forgotten > 0",
+                    self.tables.namespaces,
+                    names.join(", "),
+                    self.tables.partitions
+                )
             })
             .collect();
         reading!(self.pool, connection => async {
@@ -171,10 +181,12 @@ impl Reader {
             for (statement, namespaces) in statements.iter().zip(namespaces.chunks(100)) {
                 let mut versions = HashMap::new();
                 for mut row in connection.run(statement.as_str()).await?.into_iter().flatten() {
-                    versions.insert(column::<String>(&mut row, 0)?, Version::new(column(&mut row, 1)?));
+                    let is_of_namespace = column::<u64>(&mut row, 0)? == 1;
+                    versions.insert((is_of_namespace, column::<String>(&mut row, 1)?), Version::new(column(&mut row, 2)?));
                 }
-                let trimmed = versions.get(TRIMMED).copied();
-                let newest = |namespace: &Namespace| versions.get(namespace.encoded()).copied().or(trimmed);
+                let version = |is_of_namespace: bool, name: &str| versions.get(&(is_of_namespace, name.to_owned())).copied();
+                let newest =
+                    |namespace: &Namespace| version(true, namespace.encoded()).or_else(|| version(false, namespace.encoded_parts().0));
                 changed.extend(namespaces.iter().filter_map(|namespace| Some((namespace.clone(), newest(namespace)?))));
             }
             Ok(changed)
@@ -193,7 +205,7 @@ impl Reader {
             format!("SELECT COUNT(*) FROM {items} WHERE expires_at <= {now}"),
             format!(
                 "SELECT CAST(COALESCE(SUM(DATA_LENGTH + INDEX_LENGTH), 0) AS UNSIGNED) FROM information_schema.TABLES \
-                 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('{prefix}rows', '{prefix}bodies', '{prefix}namespaces')"
+                 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('{prefix}rows', '{prefix}bodies', '{prefix}namespaces', '{prefix}partitions')"
             ),
         ];
         reading!(self.pool, connection => async {
@@ -213,7 +225,7 @@ impl Reader {
 
     /// Looks for damage: the engine's own check, and rows that do not fit together.
     pub(super) async fn check(&self) -> Result<Vec<Error>> {
-        let Tables { items, bodies, counter, namespaces, .. } = &self.tables;
+        let Tables { items, bodies, partitions, namespaces, .. } = &self.tables;
         let one = |one: &str, other: &str| {
             format!("{one}.namespace = {other}.namespace AND {one}.head = {other}.head AND {one}.digest = {other}.digest")
         };
@@ -230,17 +242,26 @@ impl Reader {
                 "there are rows without a body",
             ),
             (
-                format!("SELECT COUNT(*) FROM {items} WHERE version > (SELECT version FROM {counter} WHERE id = 1)"),
+                format!(
+                    "SELECT COUNT(*) FROM {items} i JOIN {partitions} p ON p.partition_name = {} WHERE i.version > p.version",
+                    partition_of("i.namespace")
+                ),
                 "there are rows newer than the version counter",
             ),
             (
                 format!("SELECT COUNT(*) FROM {items} i LEFT JOIN {namespaces} n ON n.namespace = i.namespace WHERE n.namespace IS NULL"),
                 "there are rows in a namespace that is not listed",
             ),
-            (format!("SELECT 1 - COUNT(*) FROM {counter} WHERE id = 1"), "the version counter of the store is missing"),
+            (
+                format!(
+                    "SELECT COUNT(*) FROM {items} i LEFT JOIN {partitions} p ON p.partition_name = {} WHERE p.partition_name IS NULL",
+                    partition_of("i.namespace")
+                ),
+                "there are rows in a partition whose version counter is missing",
+            ),
         ];
         let statements: Vec<String> = together.iter().map(|(sql, _)| sql.clone()).collect();
-        let tables = [items, bodies, counter, namespaces].map(String::as_str).join(", ");
+        let tables = [items, bodies, partitions, namespaces].map(String::as_str).join(", ");
         let check = format!("CHECK TABLE {tables}");
         reading!(self.pool, connection => async {
             let mut found = Vec::new();

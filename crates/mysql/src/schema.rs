@@ -6,7 +6,7 @@
 
 use super::error::{Fault, damaged, failed, is_deadlock, is_no_such_table};
 use super::pool::{Connection, column};
-use super::sql::Tables;
+use super::sql::{NEW, Tables, quoted};
 use mysql_async::Row;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,9 +17,10 @@ use treehold_store::migrate::{FORMER_NAME, OldLayout};
 /// The statements that create the tables. [`migrate`](super::migrate) converts tables of former layouts.
 ///
 /// Items and bodies are two tables, so that keys-only scans, counts and conditions never touch the pages of bodies.
-/// Both are clustered by key, so that a scan reads only what it returns.
+/// Both are clustered by key, so that a scan reads only what it returns. The partition leads every key: a namespace's text starts with that
+/// of its partition.
 fn creation(tables: &Tables) -> Vec<String> {
-    let Tables { counter, items, bodies, namespaces, .. } = tables;
+    let Tables { partitions, items, bodies, namespaces, .. } = tables;
     let engine = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4";
     vec![
         format!(
@@ -53,13 +54,25 @@ fn creation(tables: &Tables) -> Vec<String> {
                 version BIGINT UNSIGNED NOT NULL
             ) {engine}"
         ),
-        format!("CREATE TABLE IF NOT EXISTS {counter} (id TINYINT NOT NULL PRIMARY KEY, version BIGINT UNSIGNED NOT NULL) {engine}"),
-        format!("INSERT IGNORE INTO {counter} VALUES (1, 0)"),
+        creation_of_partitions(tables),
+        format!("INSERT IGNORE INTO {partitions} VALUES ({}, 0, 0)", quoted(NEW.as_bytes())),
     ]
 }
 
+/// Returns the statement that creates the table of partitions.
+pub(super) fn creation_of_partitions(tables: &Tables) -> String {
+    format!(
+        "CREATE TABLE IF NOT EXISTS {} (
+            partition_name VARBINARY(1024) NOT NULL PRIMARY KEY,
+            version BIGINT UNSIGNED NOT NULL,
+            forgotten BIGINT UNSIGNED NOT NULL
+        ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4",
+        tables.partitions
+    )
+}
+
 /// The schema version that this program writes.
-pub(super) const SCHEMA: u32 = 5;
+pub(super) const SCHEMA: u32 = 7;
 
 /// The schema version of the first layout.
 pub(super) const FIRST: u64 = 1;
@@ -72,6 +85,12 @@ pub(super) const SECOND: u64 = 3;
 
 /// The schema version during the migration from the second layout to the third.
 pub(super) const SECOND_MOVING: u64 = 4;
+
+/// The schema version in which namespaces have their present names, but one counter was for all.
+pub(super) const ONE_COUNTER: u64 = 5;
+
+/// The schema version during the migration to a counter for each partition.
+pub(super) const ONE_COUNTER_MOVING: u64 = 6;
 
 /// How long other processes wait for the one that migrates, in seconds.
 const LOCK_SECONDS: u32 = 60;
@@ -264,7 +283,7 @@ pub(super) async fn run_repeatable(connection: &mut Connection, sql: &str) -> Re
 async fn check_tables(connection: &mut Connection, tables: &Tables) -> Result<()> {
     let sql = format!(
         "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND ENGINE = 'InnoDB' AND ROW_FORMAT = 'Dynamic' \
-         AND TABLE_NAME IN ('{0}schema', '{0}version_counter', '{0}rows', '{0}bodies', '{0}namespaces')",
+         AND TABLE_NAME IN ('{0}schema', '{0}partitions', '{0}rows', '{0}bodies', '{0}namespaces')",
         tables.prefix
     );
     let rows = connection.run(sql).await.map_err(failed)?;
@@ -303,7 +322,7 @@ pub(super) async fn is_under_former_name(connection: &mut Connection) -> Result<
 fn is_made(version: u64) -> Result<bool> {
     match version {
         0 => Ok(false),
-        FIRST | FIRST_MOVING | SECOND | SECOND_MOVING => Err(OldLayout::error(None)),
+        FIRST..=ONE_COUNTER_MOVING => Err(OldLayout::error(None)),
         known if known == u64::from(SCHEMA) => Ok(true),
         _ => Err(Error::unsupported(format!(
             "the store's tables were written by a newer version (the schema is {version}, this program knows {SCHEMA}); upgrade this program"

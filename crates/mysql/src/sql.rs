@@ -4,10 +4,10 @@
 //! [`text_literal`]. The first writes hexadecimal digits, which cannot end the literal. The second doubles the
 //! characters that could, and is meant for bodies, which hexadecimal would double in size.
 
-use super::key::{HEAD_BYTES, KeyRange, Parts};
+use super::key::{HEAD_BYTES, KeyRange, LAST, Parts, successor};
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use treehold_store::Namespace;
+use treehold_store::{Namespace, Partition};
 
 /// Statements with many keys are split into statements of about this many bytes.
 pub(super) const STATEMENT_BYTES: usize = 256 << 10;
@@ -26,14 +26,14 @@ pub(super) struct Tables {
     pub(super) prefix: String,
     /// The schema version.
     pub(super) schema: String,
-    /// The version of the newest commit, in the row that writers lock.
-    pub(super) counter: String,
+    /// The version of the newest commit in each partition, in the row that its writers lock, and the version when an empty namespace was
+    /// last taken off the list. The row [`NEW`] has the version that new partitions start at.
+    pub(super) partitions: String,
     /// Rows without bodies.
     pub(super) items: String,
     /// Bodies, under the key of their row. Every row has one, possibly empty.
     pub(super) bodies: String,
-    /// Every namespace that has a row, with the version of its newest commit. The row [`TRIMMED`](super::plan::TRIMMED)
-    /// holds the store's version when an empty namespace was last removed.
+    /// Every namespace that has a row, with the version of its newest commit.
     pub(super) namespaces: String,
 }
 
@@ -44,12 +44,20 @@ impl Tables {
         Self {
             prefix: prefix.to_owned(),
             schema: name("schema"),
-            counter: name("version_counter"),
+            partitions: name("partitions"),
             items: name("rows"),
             bodies: name("bodies"),
             namespaces: name("namespaces"),
         }
     }
+}
+
+/// The name of the row for new partitions. No partition has this name.
+pub(super) const NEW: &str = "";
+
+/// Returns the expression for the partition of the namespace in a column.
+pub(super) fn partition_of(column: &str) -> String {
+    format!("CONCAT(SUBSTRING_INDEX({column}, '/', 2), '/')")
 }
 
 /// Appends bytes as a binary string literal in hexadecimal.
@@ -110,6 +118,13 @@ pub(super) fn in_range(of: &str, namespace: &Namespace, range: &KeyRange) -> Str
         sql += &format!(" AND {of}head <= {head} AND ({of}head < {head} OR {of}tail < {})", quoted(tail));
     }
     sql
+}
+
+/// Returns the condition that a row `i` lies in a partition.
+pub(super) fn partition_range(partition: &Partition) -> String {
+    let start = partition.encoded().as_bytes();
+    let end = successor(start).unwrap_or_else(|| LAST.to_vec());
+    format!("i.namespace >= {} AND i.namespace < {}", quoted(start), quoted(&end))
 }
 
 /// Returns conditions that together select exactly the rows of these keys, each short enough for one statement. Column

@@ -1,4 +1,4 @@
-//! The writing side: groups of batches, each a transaction serialized by the counter row.
+//! The writing side: groups of batches of one partition, each a transaction serialized by the counter row of the partition.
 //!
 //! A group takes two round trips. The first opens the transaction, locks the counter and reads what the preconditions
 //! need. The second writes the combined effect of the batches whose preconditions hold, raises the counter and commits.
@@ -20,13 +20,14 @@ use super::key::KeyRange;
 use super::overlay::{Met, Overlay};
 use super::plan::{Action, After, Plan, PlannedKeys};
 use super::pool::{Connection, Loan, Pool, ROLLBACK, column};
-use super::sql::{Tables, in_keys, in_range, live};
+use super::schema::run_repeatable;
+use super::sql::{NEW, Tables, in_keys, in_range, live, partition_range, quoted};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
@@ -37,7 +38,7 @@ use treehold_store::combiner::GroupWriter;
 use treehold_store::effect::Effect;
 use treehold_store::watch::Watches;
 use treehold_store::{
-    Batch, BatchWrite, Condition, Namespace, Precondition, log_key, precondition_failed, unvalidated, whole_microseconds,
+    Batch, BatchWrite, Condition, Namespace, Partition, Precondition, log_key, precondition_failed, unvalidated, whole_microseconds,
 };
 
 /// How long a group is retried while other writers interfere.
@@ -128,7 +129,7 @@ impl Failure {
 
 #[async_trait]
 impl GroupWriter for Writer {
-    async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
+    async fn write(&self, partition: &Partition, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
         let until = Instant::now() + PATIENCE;
         let mut answers: Vec<Option<Result<Vec<Version>>>> = group.iter().map(|_| None).collect();
         let mut left: VecDeque<usize> = (0..group.len()).collect();
@@ -137,7 +138,7 @@ impl GroupWriter for Writer {
         while !left.is_empty() {
             let size = if is_alone { 1 } else { left.len() };
             let places: Vec<usize> = left.iter().take(size).copied().collect();
-            match self.transaction(group, &places, until).await {
+            match self.transaction(partition, group, &places, until).await {
                 Outcome::Done(done) => {
                     left.drain(..done.len());
                     for (place, answer) in done {
@@ -161,7 +162,7 @@ impl GroupWriter for Writer {
 impl Writer {
     /// Runs as many of the first batches in one transaction as can be decided without the server. Retries while other
     /// writers interfere.
-    async fn transaction(&self, group: &[Batch], places: &[usize], until: Instant) -> Outcome {
+    async fn transaction(&self, partition: &Partition, group: &[Batch], places: &[usize], until: Instant) -> Outcome {
         let mut is_again = false;
         loop {
             let mut loan = match self.pool.take().await {
@@ -171,7 +172,7 @@ impl Writer {
                     return Outcome::Failed { count: places.len(), failure };
                 }
             };
-            let failed = match self.attempt(loan.connection(), group, places).await {
+            let failed = match self.attempt(loan.connection(), partition, group, places).await {
                 Ok(done) => {
                     loan.give_back();
                     return Outcome::Done(done);
@@ -219,6 +220,7 @@ impl Writer {
     async fn attempt(
         &self,
         connection: &mut Connection,
+        partition: &Partition,
         group: &[Batch],
         places: &[usize],
     ) -> Result<Vec<(usize, Result<Vec<Version>>)>, (usize, Failure)> {
@@ -226,7 +228,22 @@ impl Writer {
         let now = whole_microseconds(self.clock.now());
         let batches: Vec<&Batch> = places.iter().map(|&place| &group[place]).collect();
         let all = |fault: Fault| (places.len(), Failure::of(fault, false));
-        let (counter, read) = timeout_at(until, self.lock(connection, &batches, now)).await.unwrap_or(Err(Fault::Silent)).map_err(all)?;
+        let locking = async {
+            if let Some(locked) = self.lock(connection, partition, &batches, now).await? {
+                return Ok(Some(locked));
+            }
+            // There is no such partition.
+            if !batches.iter().any(|batch| batch.adds() && batch.expect_absent().is_ok()) {
+                return Ok(None);
+            }
+            self.make_partition(connection, partition).await?;
+            let locked = self.lock(connection, partition, &batches, now).await?;
+            locked.map(Some).ok_or_else(|| damaged("the version counter of a partition that has rows is missing").into())
+        };
+        let locked = timeout_at(until, locking).await.unwrap_or(Err(Fault::Silent)).map_err(all)?;
+        let Some((counter, read)) = locked else {
+            return Ok(places.iter().map(|&place| (place, group[place].expect_absent().map(|()| Vec::new()))).collect());
+        };
         let decided = decide_all(&batches, counter, &read, now);
         let failed = |fault: Fault, is_sent: bool| (decided.answers.len(), Failure::of(fault, is_sent));
         if decided.runs.is_empty() {
@@ -235,7 +252,7 @@ impl Writer {
             return Ok(places.iter().copied().zip(decided.answers).collect());
         }
         let after = if decided.numbers > 0 { After::Known(decided.counter) } else { After::Counted(counter) };
-        let mut plan = Plan::new(&self.tables, after).marked(mark(connection, counter));
+        let mut plan = Plan::new(&self.tables, partition, after).marked(mark(connection, counter));
         let keyed: Vec<Vec<Cow<'_, BatchWrite>>> = decided.runs.iter().map(Run::keyed).collect();
         for (run, writes) in decided.runs.iter().zip(&keyed) {
             plan.add(&Effect::of(writes.iter().map(Cow::as_ref), now), run.counter, now);
@@ -247,9 +264,28 @@ impl Writer {
         Ok(places.iter().copied().zip(decided.answers).collect())
     }
 
+    /// Makes the counter of a partition without rows; any number of processes may do so at once.
+    async fn make_partition(&self, connection: &mut Connection, partition: &Partition) -> Result<(), Fault> {
+        let Tables { partitions, items, .. } = &self.tables;
+        let range = partition_range(partition);
+        let sql = format!(
+            "INSERT IGNORE INTO {partitions} SELECT {}, n.version, 0 FROM {partitions} n WHERE n.partition_name = {} \
+             AND NOT EXISTS (SELECT 1 FROM {items} i WHERE {range})",
+            quoted(partition.encoded().as_bytes()),
+            quoted(NEW.as_bytes())
+        );
+        Ok(run_repeatable(connection, &sql).await.map(drop)?)
+    }
+
     /// Opens a transaction, locks the counter, and reads what preconditions need. One round trip, unless the keys
-    /// exceed one packet.
-    async fn lock(&self, connection: &mut Connection, batches: &[&Batch], now: Timestamp) -> Result<(u64, Read), Fault> {
+    /// exceed one packet. Returns `None`, without a transaction, if there is no such partition.
+    async fn lock(
+        &self,
+        connection: &mut Connection,
+        partition: &Partition,
+        batches: &[&Batch],
+        now: Timestamp,
+    ) -> Result<Option<(u64, Read)>, Fault> {
         let live = live(now.as_microsecond());
         let items = &self.tables.items;
         let conditions = || {
@@ -279,7 +315,7 @@ impl Writer {
             ));
             beneath.push(place);
         }
-        let (counter, sets) = self.begin(connection, statements).await?;
+        let Some((counter, sets)) = self.begin(connection, partition, statements).await? else { return Ok(None) };
         let mut sets = sets.into_iter();
         let mut read = Read::default();
         for mut row in sets.by_ref().take(of_keys.len()).flatten() {
@@ -292,17 +328,24 @@ impl Writer {
                 read.beneath.insert(place, column(&mut row, 0)?);
             }
         }
-        Ok((counter, read))
+        Ok(Some((counter, read)))
     }
 
-    /// Opens a transaction, locks the counter, and runs reads. Returns the counter and the rows of each read.
-    async fn begin(&self, connection: &mut Connection, reads: Vec<String>) -> Result<(u64, VecDeque<Vec<Row>>), Fault> {
+    /// Opens a transaction, locks the counter, and runs reads. Returns the counter and the rows of each read; `None`, without a transaction,
+    /// if there is no such partition.
+    async fn begin(
+        &self,
+        connection: &mut Connection,
+        partition: &Partition,
+        reads: Vec<String>,
+    ) -> Result<Option<(u64, VecDeque<Vec<Row>>)>, Fault> {
         let is_of_cluster = connection.is_of_cluster();
-        let counter = &self.tables.counter;
-        let locking = format!("SELECT version FROM {counter} WHERE id = 1 FOR UPDATE");
+        let partitions = &self.tables.partitions;
+        let name = quoted(partition.encoded().as_bytes());
+        let locking = format!("SELECT version FROM {partitions} WHERE partition_name = {name} FOR UPDATE");
         let (mut text, last) = if is_of_cluster {
             // The counter is read last: if the mark is there, all reads were made in the transaction.
-            let marking = format!("UPDATE {counter} SET version = version + {MARK} WHERE id = 1");
+            let marking = format!("UPDATE {partitions} SET version = version + {MARK} WHERE partition_name = {name}");
             (format!("START TRANSACTION; SET SESSION autocommit = 0; {marking}"), Some(locking))
         } else {
             (format!("START TRANSACTION; {locking}"), None)
@@ -319,11 +362,14 @@ impl Writer {
         // Skip the results of statements that are no reads.
         let mut sets: VecDeque<Vec<Row>> = sets.into_iter().skip(if is_of_cluster { 3 } else { 1 }).collect();
         let rows = if is_of_cluster { sets.pop_back() } else { sets.pop_front() };
-        let mut counter = rows.and_then(|mut rows| rows.pop()).ok_or_else(|| damaged("the version counter of the store is missing"))?;
+        let Some(mut counter) = rows.and_then(|mut rows| rows.pop()) else {
+            connection.run(ROLLBACK).await?;
+            return Ok(None);
+        };
         let counter: u64 = column(&mut counter, 0)?;
         match counter.checked_sub(MARK) {
-            _ if !is_of_cluster => Ok((counter, sets)),
-            Some(counter) => Ok((counter, sets)),
+            _ if !is_of_cluster => Ok(Some((counter, sets))),
+            Some(counter) => Ok(Some((counter, sets))),
             None => Err(Fault::Engine(rolled_back())),
         }
     }
@@ -419,18 +465,40 @@ impl Writer {
             "SELECT namespace, head, tail FROM {} FORCE INDEX (by_expiry) WHERE expires_at <= {over} ORDER BY expires_at LIMIT {limit}",
             self.tables.items
         );
-        let (version, mut sets) = self.begin(connection, vec![read]).await?;
+        let mut partitions = BTreeMap::<Partition, PlannedKeys>::new();
+        for keys in planned_keys(connection.run(read).await?.into_iter().flatten())? {
+            partitions.entry(keys.0.partition()).or_default().push(keys.0, keys.1);
+        }
+        let mut swept = 0;
+        for (partition, keys) in &partitions {
+            swept += self.sweep_partition(connection, partition, keys, over).await?;
+        }
+        Ok(swept)
+    }
+
+    /// Removes these rows of a partition if they are still expired.
+    async fn sweep_partition(
+        &self,
+        connection: &mut Connection,
+        partition: &Partition,
+        keys: &PlannedKeys,
+        over: i64,
+    ) -> Result<usize, Fault> {
+        let items = &self.tables.items;
+        let still = |keys: String| format!("SELECT namespace, head, tail FROM {items} WHERE {keys} AND expires_at <= {over}");
+        let reads = keys.conditions().into_iter().map(still).collect();
+        let missing = || damaged("the version counter of a partition that has rows is missing");
+        let (version, sets) = self.begin(connection, partition, reads).await?.ok_or_else(missing)?;
         let mut keys = PlannedKeys::default();
-        for mut row in sets.pop_front().unwrap_or_default() {
-            let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
-            keys.push(namespace, super::key::join(column(&mut row, 1)?, &column::<Vec<u8>>(&mut row, 2)?)?);
+        for (namespace, key) in planned_keys(sets.into_iter().flatten())? {
+            keys.push(namespace, key);
         }
         if keys.len() == 0 {
             connection.run(ROLLBACK).await?;
             return Ok(0);
         }
         let mut text = String::new();
-        for statement in keys.deletes(&self.tables, version, mark(connection, version)) {
+        for statement in keys.deletes(&self.tables, partition, version, mark(connection, version)) {
             if !text.is_empty() && text.len() + statement.len() > self.text_bytes_max {
                 connection.run(std::mem::take(&mut text)).await?;
             }
@@ -445,6 +513,15 @@ impl Writer {
         }
         Ok(keys.len())
     }
+}
+
+/// Reads the keys of rows.
+fn planned_keys(rows: impl Iterator<Item = Row>) -> Result<Vec<(Namespace, String)>, Fault> {
+    let key = |mut row: Row| {
+        let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
+        Ok((namespace, super::key::join(column(&mut row, 1)?, &column::<Vec<u8>>(&mut row, 2)?)?))
+    };
+    rows.map(key).collect()
 }
 
 /// Returns what [`Writer::begin`] left in the counter on a node of a Galera cluster.

@@ -39,6 +39,11 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// Returns how many of the connections are for writes.
+    pub(super) fn writers_max(&self) -> usize {
+        self.connections_max / 2
+    }
+
     /// Parses the URL.
     ///
     /// # Errors
@@ -61,7 +66,9 @@ impl Target {
             }
         };
         if connections_max < 2 {
-            return Err(Error::invalid_argument("`connections_max` is under 2; one connection is for writes, so allow 2 or more"));
+            return Err(Error::invalid_argument(
+                "`connections_max` is under 2; half of the connections are for writes, so allow 2 or more",
+            ));
         }
         let mut config = Config::from_str(&url).map_err(malformed)?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -102,6 +109,8 @@ fn malformed(error: tokio_postgres::Error) -> Error {
 /// JIT compilation, which overestimated costs would trigger. The server ends a transaction that this program left open because it was
 /// interrupted.
 ///
+/// In a Citus cluster, what a transaction sets for itself also holds on the nodes that its statements run on.
+///
 /// The server waits for another writer's lock half as long as the store waits for the server. So the server gives up first, and the waiting
 /// statement is known to have had no effect.
 fn settings(timeout: Duration) -> String {
@@ -112,6 +121,7 @@ fn settings(timeout: Duration) -> String {
          FROM (VALUES ('default_transaction_isolation', 'read committed'), ('client_encoding', 'UTF8'), ('bytea_output', 'hex'),
                       ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
                       ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('enable_material', 'off'),
+                      ('citus.propagate_set_commands', 'local'),
                       ('lock_timeout', '{lock}'), ('idle_in_transaction_session_timeout', '{idle}')) AS s(name, setting)
          JOIN pg_catalog.pg_settings p ON p.name = s.name"
     )
@@ -163,7 +173,7 @@ impl Connect for Connector {
     }
 }
 
-/// The connections of a store: a pool for reads, and a factory for the writing connection.
+/// The connections of a store: a pool for reads, and a factory for those that write.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
     pool: Pool,
@@ -177,7 +187,7 @@ impl Connections {
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(Config::new(), target.connector.clone(), config);
         let pool = Pool::builder(manager)
-            .max_size(target.connections_max - 1)
+            .max_size(target.connections_max - target.writers_max())
             // The most recently used connection has its plans and pages cached.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)

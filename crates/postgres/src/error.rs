@@ -15,10 +15,7 @@ pub(super) fn failed(error: tokio_postgres::Error) -> Error {
 pub(super) fn no_connection(error: PoolError) -> Error {
     let error = match error {
         PoolError::Backend(error) => not_connected(error),
-        PoolError::Timeout(TimeoutType::Wait) => {
-            let message = "all connections to the database are in use; raise `connections_max` or try again";
-            Error::new(ErrorKind::Unavailable, message)
-        }
+        PoolError::Timeout(TimeoutType::Wait) => busy(),
         PoolError::Timeout(_) => silent(),
         error => Error::new(ErrorKind::Internal, "the pool of connections failed; this is a bug in the program").with_source(error),
     };
@@ -37,6 +34,11 @@ pub(super) fn not_connected(error: tokio_postgres::Error) -> Error {
         _ => describe(&error),
     };
     Error::new(kind, message).with_source(error).without_effect()
+}
+
+/// Returns the error for connections that others did not give back in time.
+pub(super) fn busy() -> Error {
+    Error::new(ErrorKind::Unavailable, "all connections to the database are in use; raise `connections_max` or try again")
 }
 
 /// Returns the error for a server that accepts connections but does not answer.

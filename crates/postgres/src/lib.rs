@@ -1,17 +1,19 @@
 //! A store in PostgreSQL, or an engine that speaks its protocol, shared by any number of processes.
 //!
 //! It uses only features that compatible engines share: no advisory locks, notifications, sequences, procedures or extensions. Every read
-//! is one statement on a pooled connection. A process commits in groups, each one transaction and one round trip
-//! ([`combiner`](treehold_store::combiner)); a row lock orders the groups of all processes. Start with `schema.rs` for the tables, then read
-//! `key.rs`, `read.rs` and, for the writing side, `part.rs`, `step.rs` and `write.rs`.
+//! is one statement on a pooled connection. A process commits in groups, each of one partition, one transaction and one round trip
+//! ([`combiner`](treehold_store::combiner)); a row lock orders the groups of a partition from all processes. The partition leads every
+//! primary key, and no statement of a commit concerns two, so an engine that distributes the tables by it commits on one node. Start with
+//! `schema.rs` for the tables, then read `key.rs`, `read.rs` and, for the writing side, `part.rs`, `step.rs` and `write.rs`.
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::Semaphore;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
@@ -34,6 +36,7 @@ mod report;
 mod schema;
 mod script;
 mod step;
+mod sweep;
 mod tls;
 mod write;
 
@@ -53,9 +56,6 @@ const BATCH_BYTES_MAX: usize = 768 << 20;
 /// The interval of polling for commits of other processes while somebody watches.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
-/// The default number of namespaces whose last write is recorded.
-const TOUCHED_MAX: usize = 10_000;
-
 /// The time limit for statements that scan the whole store.
 const LONG_TIMEOUT: Duration = Duration::from_secs(3_600);
 
@@ -69,13 +69,10 @@ pub struct PostgresOptions {
     pub url: String,
     /// The schema of the tables, instead of the URL's. Default `treehold`.
     pub schema: Option<String>,
-    /// The most connections, one of them for writes, instead of the URL's. Default 8, at least 2.
+    /// The most connections, half of them for writes, instead of the URL's. Default 8, at least 2. As many partitions are written at once.
     pub connections_max: Option<usize>,
     /// The time limit for a statement, for getting a connection and for waiting on another writer. Default 60 s.
     pub timeout: Duration,
-    /// The number of namespaces whose last write a sweep keeps on record, most recent first. A watch on another namespace wakes once, in
-    /// case it was written. Default 10,000.
-    pub touched_max: usize,
     /// The clock.
     pub clock: Clock,
 }
@@ -83,14 +80,7 @@ pub struct PostgresOptions {
 impl PostgresOptions {
     /// Uses the defaults for a URL.
     pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            schema: None,
-            connections_max: None,
-            timeout: Duration::from_secs(60),
-            touched_max: TOUCHED_MAX,
-            clock: Clock::system(),
-        }
+        Self { url: url.into(), schema: None, connections_max: None, timeout: Duration::from_secs(60), clock: Clock::system() }
     }
 
     /// Sets the schema of the tables.
@@ -114,13 +104,6 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets the number of namespaces whose last write a sweep keeps on record.
-    #[must_use]
-    pub fn with_touched_max(mut self, touched_max: usize) -> Self {
-        self.touched_max = touched_max;
-        self
-    }
-
     /// Sets the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
@@ -137,7 +120,6 @@ impl fmt::Debug for PostgresOptions {
             .field("schema", &self.schema)
             .field("connections_max", &self.connections_max)
             .field("timeout", &self.timeout)
-            .field("touched_max", &self.touched_max)
             .finish_non_exhaustive()
     }
 }
@@ -176,7 +158,10 @@ struct Shared {
     /// The quoted name.
     schema: String,
     name: String,
-    touched_max: usize,
+    /// What the counter of a new partition starts at.
+    first_version: i64,
+    /// The namespace that the next sweep looks at first, as texts of its partition and name.
+    looked_at: Mutex<(String, String)>,
     durability: Durability,
 }
 
@@ -213,22 +198,34 @@ impl PostgresStore {
         let schema = schema::quoted(&target.schema);
         let connection = connections.make().await?;
         let opening = async {
-            schema::open(&connection, &target, &schema).await?;
-            report::setup(&connection).await
+            let first_version = schema::open(&connection, &target, &schema).await?;
+            Ok::<_, Error>((first_version, report::setup(&connection).await?))
         };
-        let setup = tokio::time::timeout(options.timeout, opening).await.map_err(|_| error::silent())??;
+        let (first_version, setup) = tokio::time::timeout(options.timeout, opening).await.map_err(|_| error::silent())??;
         let watches = Arc::<Watches>::default();
         let writer = PostgresWriter {
             connections: connections.clone(),
-            connection: Mutex::new(Some((connection, tokio::time::Instant::now()))),
+            idle: Mutex::new(vec![(connection, tokio::time::Instant::now())]),
+            places: Semaphore::new(target.writers_max()),
             watches: watches.clone(),
             clock: clock.clone(),
             schema: schema.clone(),
+            first_version,
             timeout: options.timeout,
         };
-        let combiner = Combiner::new(writer);
-        let (touched_max, durability) = (options.touched_max, setup.durability());
-        Ok(Self { shared: Arc::new(Shared { connections, combiner, watches, clock, schema, name, touched_max, durability }) })
+        let combiner = Combiner::new(Arc::new(writer));
+        let shared = Shared {
+            connections,
+            combiner,
+            watches,
+            clock,
+            schema,
+            name,
+            first_version,
+            looked_at: Mutex::default(),
+            durability: setup.durability(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Migrates a store of a former layout to the present one, in one transaction. If neither the URL nor the options name a schema
@@ -265,31 +262,42 @@ async fn target_of(options: &PostgresOptions) -> Result<Target> {
 }
 
 impl Shared {
-    async fn current_version(&self) -> Result<Version> {
-        let script = Script::new(format!("SELECT version FROM {}.version_counter WHERE id = 1", self.schema));
+    /// Returns the counter of a partition. One round trip, and one more for a partition without a counter.
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        let mut script = Script::new(format!("SELECT version FROM {}.partitions WHERE partition = ", self.schema));
+        let at = script.parameter(partition.encoded());
+        script.push(&at);
+        if let Some(row) = self.connections.read(&script).await?.first() {
+            return read::version(row.try_get(0).map_err(failed)?);
+        }
+        let mut script = Script::new(format!("SELECT count(*) FROM (SELECT 1 FROM {}.rows WHERE partition = ", self.schema));
+        let at = script.parameter(partition.encoded());
+        script.push(&format!("{at} LIMIT 1) r"));
         let rows = self.connections.read(&script).await?;
-        let row = rows.first().ok_or_else(|| damaged("the version counter of the store is missing"))?;
-        read::version(row.try_get(0).map_err(failed)?)
+        match rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0)).map_err(failed)? {
+            0 => read::version(self.first_version),
+            _ => Err(damaged("the version counter of a partition that has rows is missing")),
+        }
     }
 
-    /// Notifies watches of new commits by other processes. A namespace whose row a sweep removed was last written at or before the version
-    /// of the floor, so it counts as written then.
+    /// Notifies watches of new commits by other processes. A namespace that a sweep removed from the list was last written at or before the
+    /// version `forgotten` of its partition, so it counts as written then.
     async fn look(&self) -> Result<()> {
+        let watched = self.watches.namespaces();
         let mut script = Script::default();
-        let watched =
-            script.parameter(self.watches.namespaces().iter().map(|namespace| namespace.encoded().to_owned()).collect::<Vec<_>>());
+        let partitions = script.parameter(watched.iter().map(|namespace| namespace.encoded_parts().0).collect::<Vec<_>>());
+        let names = script.parameter(watched.iter().map(|namespace| namespace.encoded_parts().1).collect::<Vec<_>>());
         script.push(&format!(
-            "SELECT c.version, w.namespace, greatest(t.version, f.version) FROM {schema}.version_counter c
-             CROSS JOIN unnest({watched}::text[]) AS w(namespace)
-             LEFT JOIN {schema}.touched t ON t.namespace = w.namespace
-             LEFT JOIN {schema}.touched f ON f.namespace = ''
-             WHERE c.id = 1 AND (t.version IS NOT NULL OR f.version IS NOT NULL)",
+            "SELECT c.partition, w.name, c.version, COALESCE(n.version, c.forgotten)
+             FROM unnest({partitions}::text[], {names}::text[]) AS w(partition, name)
+             JOIN {schema}.partitions c ON c.partition = w.partition
+             LEFT JOIN {schema}.namespaces n ON n.partition = c.partition AND n.name = w.name",
             schema = self.schema
         ));
         for row in self.connections.read(&script).await? {
-            let version = read::version(row.try_get(0).map_err(failed)?)?;
-            let since = read::version(row.try_get(2).map_err(failed)?)?;
-            self.watches.notify_since(&Namespace::from_encoded(row.try_get(1).map_err(failed)?)?, since, version);
+            let version = read::version(row.try_get(2).map_err(failed)?)?;
+            let since = read::version(row.try_get(3).map_err(failed)?)?;
+            self.watches.notify_since(&read::namespace(&row)?, since, version);
         }
         Ok(())
     }
@@ -360,9 +368,8 @@ impl Store for PostgresStore {
         self.shared.combiner.commit(batch).await
     }
 
-    /// Returns the one counter of all partitions.
-    async fn current_version(&self, _: &Partition) -> Result<Version> {
-        self.shared.current_version().await
+    async fn current_version(&self, partition: &Partition) -> Result<Version> {
+        self.shared.current_version(partition).await
     }
 
     async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
@@ -393,36 +400,11 @@ impl PostgresStore {
 
 #[async_trait]
 impl StoreMaintenance for PostgresStore {
+    /// Forgets empty namespaces too, some of them in each sweep.
     async fn sweep(&self, limit: usize) -> Result<usize> {
-        let mut script = Script::default();
-        let now = script.parameter(self.now());
-        let limit = script.parameter(i64::try_from(limit).unwrap_or(i64::MAX));
-        let touched_max = script.parameter(i64::try_from(self.shared.touched_max).unwrap_or(i64::MAX));
-        // Skip rows that a writer has locked, so that a sweep never waits for a writer. The row of the empty namespace is the floor of
-        // those removed from `touched`; only sweeps write it, and the one that holds it waits for nothing else.
-        script.push(&format!(
-            "WITH swept AS (
-               DELETE FROM {schema}.rows WHERE (namespace, head, tail_digest) IN (
-                 SELECT namespace, head, tail_digest FROM {schema}.rows WHERE expires_at <= {now}::bigint
-                 ORDER BY expires_at LIMIT {limit}::bigint FOR UPDATE SKIP LOCKED)
-               AND expires_at <= {now}::bigint RETURNING 1 AS one
-             ), first_old AS (
-               SELECT version FROM {schema}.touched WHERE namespace <> '' ORDER BY version DESC OFFSET {touched_max}::bigint LIMIT 1
-             ), old AS (
-               SELECT namespace FROM {schema}.touched
-               WHERE namespace <> '' AND version <= (SELECT version FROM first_old)
-               ORDER BY version LIMIT {limit}::bigint FOR UPDATE SKIP LOCKED
-             ), forgotten AS (
-               DELETE FROM {schema}.touched t USING old WHERE t.namespace = old.namespace RETURNING t.version
-             ), floored AS (
-               INSERT INTO {schema}.touched AS f (namespace, version) SELECT '', max(version) FROM forgotten HAVING count(*) > 0
-               ON CONFLICT (namespace) DO UPDATE SET version = greatest(f.version, excluded.version)
-             ) SELECT count(*) FROM swept",
-            schema = self.shared.schema
-        ));
-        let rows = self.shared.connections.write(&script).await?;
-        let swept: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
-        Ok(usize::try_from(swept).unwrap_or_default())
+        let swept = self.shared.sweep_rows(limit).await?;
+        self.shared.forget_empty_namespaces().await?;
+        Ok(swept)
     }
 
     async fn describe(&self) -> Result<StoreDescription> {

@@ -1,13 +1,15 @@
 //! The migration from former layouts to the present one, in one transaction.
 //!
-//! It locks the tables exclusively, so it waits for running transactions and blocks new ones. Each step renames a table that every write
-//! needs, and the first one, for a store under the former default name, the schema. So a server of a former version that still runs fails
-//! on every write, instead of writing rows that nobody reads. Only namespaces change; the engine does not rewrite bodies that it stores
-//! out of line.
+//! It locks the tables exclusively, so it waits for running transactions and blocks new ones. Each step renames or drops a table that every
+//! write needs, and the first one, for a store under the former default name, the schema. So a server of a former version that still runs
+//! fails on every write, instead of writing rows that nobody reads. The last step writes every row again, but not bodies that the engine
+//! stores out of line.
 
 use super::connect::Target;
 use super::error::failed;
-use super::schema::{FIRST_LAYOUT, SCHEMA, check_number, is_former, is_under_former_name, migrations_from, number, quoted};
+use super::schema::{
+    FIRST_LAYOUT, ONE_COUNTER, SCHEMA, check_number, is_former, is_under_former_name, number, quoted, renames_from, to_partitions,
+};
 use deadpool_postgres::ClientWrapper;
 use std::collections::BTreeMap;
 use tokio_postgres::error::SqlState;
@@ -33,14 +35,14 @@ pub(super) async fn migrate(
         None => return Err(Error::new(ErrorKind::NotFound, "the database holds no store; check the URL").without_effect()),
     };
     if how.dry_run {
-        let counts = planned(connection, &quoted(&source), found).await?;
-        return Ok(MigrateReport::of(how, counts.into_rows()).with_taken_from(taken_from(&source, target)));
+        let (rows, _) = planned(connection, &quoted(&source), found).await?;
+        return Ok(MigrateReport::of(how, rows).with_taken_from(taken_from(&source, target)));
     }
     connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await.map_err(failed)?;
     match migrate_within(connection, &source, found, target, tell).await {
-        Ok(counts) => {
+        Ok(rows) => {
             connection.batch_execute("COMMIT").await.map_err(|error| failed(error).with_unknown_effect())?;
-            Ok(MigrateReport::of(how, counts.into_rows()).with_taken_from(taken_from(&source, target)))
+            Ok(MigrateReport::of(how, rows).with_taken_from(taken_from(&source, target)))
         }
         Err(error) => {
             // If even this fails, the connection is not used again.
@@ -55,32 +57,31 @@ fn taken_from(source: &str, target: &Target) -> Option<String> {
 }
 
 /// Migrates the store in the schema `source`, of the schema version `found`, within a transaction.
-async fn migrate_within(
-    connection: &ClientWrapper,
-    source: &str,
-    found: u32,
-    target: &Target,
-    tell: TellMigrate<'_>,
-) -> Result<StepCounts> {
+async fn migrate_within(connection: &ClientWrapper, source: &str, found: u32, target: &Target, tell: TellMigrate<'_>) -> Result<RowCounts> {
     let from = quoted(source);
     let rows = rows_of(found);
-    let lock = format!("LOCK TABLE {from}.schema_version, {from}.counter, {from}.{rows}, {from}.touched IN ACCESS EXCLUSIVE MODE");
+    let counter = if found < ONE_COUNTER { "counter" } else { "version_counter" };
+    let lock = format!("LOCK TABLE {from}.schema_version, {from}.{counter}, {from}.{rows}, {from}.touched IN ACCESS EXCLUSIVE MODE");
     connection.batch_execute(&lock).await.map_err(|error| match error.code() {
         Some(&SqlState::LOCK_NOT_AVAILABLE) => in_use().with_source(error),
         // Another migration finished first.
         Some(&SqlState::UNDEFINED_TABLE | &SqlState::INVALID_SCHEMA_NAME) => in_use().with_source(error),
         _ => failed(error),
     })?;
-    let counts = planned(connection, &from, found).await?;
-    let mut progress = counts.progress();
+    let (counts, mut progress) = planned(connection, &from, found).await?;
     tell(progress);
     if found == FIRST_LAYOUT {
         move_below_root(connection, &from, &mut progress, tell).await?;
     }
-    for migration in migrations_from(found, &from) {
-        connection.batch_execute(&migration).await.map_err(failed)?;
+    for rename in renames_from(found, &from) {
+        connection.batch_execute(&rename).await.map_err(failed)?;
     }
-    move_to_partitions(connection, &from, &mut progress, tell).await?;
+    if found < ONE_COUNTER {
+        move_to_partitions(connection, &from, &mut progress, tell).await?;
+    }
+    connection.batch_execute(&to_partitions(&from)).await.map_err(failed)?;
+    progress.rows += counts.get(PARTITIONS).copied().unwrap_or(0);
+    tell(progress);
     let mut last = format!("UPDATE {from}.schema_version SET version = {SCHEMA} WHERE id = 1");
     if source != target.schema {
         last += &format!("; ALTER SCHEMA {from} RENAME TO {}", quoted(&target.schema));
@@ -97,6 +98,12 @@ async fn migrate_within(
     })?;
     Ok(counts)
 }
+
+/// The numbers of rows that move, by what they are.
+type RowCounts = BTreeMap<&'static str, u64>;
+
+/// What a report calls the rows that the last step gives a partition: all.
+const PARTITIONS: &str = "partitions";
 
 /// Returns the name of the table of rows in a schema version of a former layout.
 fn rows_of(number: u32) -> &'static str {
@@ -157,23 +164,31 @@ async fn namespaces(connection: &ClientWrapper, from: &str, rows: &str) -> Resul
     rows.iter().map(|row| row.try_get(0).map_err(failed)).collect()
 }
 
-/// Counts the rows that will move; fails for those that cannot. `found` is the schema version.
-async fn planned(connection: &ClientWrapper, from: &str, found: u32) -> Result<StepCounts> {
+/// Counts the rows that will move; fails for those that cannot. `found` is the schema version. A row that several steps move counts in each
+/// for the progress.
+async fn planned(connection: &ClientWrapper, from: &str, found: u32) -> Result<(RowCounts, MigrateProgress)> {
     let mut counts = StepCounts::default();
     let rows = rows_of(found);
-    let namespaces = namespaces(connection, from, rows).await?;
     let moves = if found == FIRST_LAYOUT {
         counts.first = planned_below_root(connection, from).await?;
-        partition_moves_of_first_layout(&namespaces)?
+        partition_moves_of_first_layout(&namespaces(connection, from, rows).await?)?
+    } else if found < ONE_COUNTER {
+        partition_moves(&namespaces(connection, from, rows).await?, false)?
     } else {
-        partition_moves(&namespaces, false)?
+        Vec::new()
     };
     let sql = format!("SELECT count(*) FROM {from}.{rows} WHERE namespace = $1");
     for part in &moves {
         let count: i64 = connection.query_one(&sql, &[&part.from]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
         counts.add(part, count.unsigned_abs());
     }
-    Ok(counts)
+    let mut progress = counts.progress();
+    let mut counts = counts.into_rows();
+    let all: i64 =
+        connection.query_one(&format!("SELECT count(*) FROM {from}.{rows}"), &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
+    counts.insert(PARTITIONS, all.unsigned_abs());
+    progress.rows_total += all.unsigned_abs();
+    Ok((counts, progress))
 }
 
 /// Counts the rows that the first step will move; fails for those that it cannot.

@@ -22,12 +22,12 @@ const TESTED_BYTES_MIN: u32 = 1 << 10;
 /// The columns of an item, in the order in which they are read.
 const COLUMNS: &str = "i.head, i.tail, i.version, i.created_at, i.modified_at, i.expires_at, i.size, i.meta";
 
-/// The most rows per step of a long walk.
-const CHUNK_MAX: i64 = 256;
+/// How many rows the first step of a walk takes, and the first after a group, the next one, and all others.
+const CHUNKS: [u32; 3] = [2, 16, 256];
 
 /// Selects one item.
 pub(super) fn get<'p>(schema: &str, namespace: &'p Namespace, key: &str, now: i64) -> Script<'p> {
-    let script = Script::new(format!("SELECT {COLUMNS}, i.body FROM {schema}.rows i WHERE i.namespace = "));
+    let script = Script::new(format!("SELECT {COLUMNS}, i.body FROM {schema}.rows i WHERE "));
     of_key(script, namespace, key, now)
 }
 
@@ -38,14 +38,14 @@ pub(super) fn get_part<'p>(schema: &str, namespace: &'p Namespace, key: &str, ra
     let mut script = Script::new(format!("SELECT {COLUMNS}, substring(i.body FROM "));
     let start = script.parameter(clamped(range.start) + 1);
     let length = script.parameter(clamped(range.end.saturating_sub(range.start)));
-    script.push(&format!("{start}::bigint::int FOR {length}::bigint::int) FROM {schema}.rows i WHERE i.namespace = "));
+    script.push(&format!("{start}::bigint::int FOR {length}::bigint::int) FROM {schema}.rows i WHERE "));
     of_key(script, namespace, key, now)
 }
 
 /// Completes a query for one item.
 fn of_key<'p>(mut script: Script<'p>, namespace: &'p Namespace, key: &str, now: i64) -> Script<'p> {
     let key = Key::of(key);
-    let namespace = script.parameter(namespace.encoded());
+    let namespace = script.lies_in(namespace);
     let head = script.parameter(key.head.to_owned());
     let digest = script.parameter(key.digest());
     let now = script.parameter(now);
@@ -66,12 +66,12 @@ pub(super) fn get_many<'p>(schema: &str, namespace: &'p Namespace, keys: &[&'p s
     let mut script = Script::new(format!("SELECT {COLUMNS}{body} FROM unnest("));
     let heads = script.parameter(cut.iter().map(|key| key.head).collect::<Vec<_>>());
     let digests = script.parameter(cut.iter().map(Key::digest).collect::<Vec<_>>());
-    let namespace = script.parameter(namespace.encoded());
+    let namespace = script.lies_in(namespace);
     let now = script.parameter(now);
     script.push(&format!(
         "{heads}::text[], {digests}::bytea[]) AS w(head, digest) CROSS JOIN LATERAL (
            SELECT {COLUMNS}{body} FROM {schema}.rows i
-           WHERE i.namespace = {namespace} AND i.head = w.head AND i.tail_digest = w.digest
+           WHERE {namespace} AND i.head = w.head AND i.tail_digest = w.digest
              AND (i.expires_at IS NULL OR i.expires_at > {now}) OFFSET 0) i"
     ));
     script
@@ -90,8 +90,9 @@ pub(super) fn in_order(rows: &[Row], keys: &[&str], with_values: bool) -> Result
 /// Selects the rows of a page, and one extra row that shows that more follow. Returns `None` if the page must be empty.
 ///
 /// Without a delimiter this is one range of the index. With one, a walk follows the index in steps within the engine: each takes some rows
-/// up to the first that lies in a group, and the next begins after that group. A step takes twice as many rows as the one before it, and
-/// starts small again after a group, so that few rows are read unnecessarily, whether the namespace holds mostly items or mostly groups.
+/// up to the first that lies in a group, and the next begins after that group. A step takes more rows than the one before it, see
+/// [`CHUNKS`], and few again after a group, so that few rows are read unnecessarily, whether the namespace holds mostly items or mostly
+/// groups. Their numbers are literals: not every engine takes a limit from a column.
 pub(super) fn scan<'p>(
     schema: &str,
     namespace: &'p Namespace,
@@ -165,8 +166,8 @@ fn push_rows<'p>(
     let end = treehold_store::page::prefix_end(&options.prefix);
     let Some(delimiter) = options.delimiter.filter(|delimiter| *delimiter != '\0') else {
         let counted = if body.is_empty() { "" } else { ", i.size AS counted" };
-        script.push(&format!("SELECT {COLUMNS}{body}{counted} FROM {schema}.rows i WHERE i.namespace = "));
-        let namespace = script.parameter(namespace.encoded());
+        script.push(&format!("SELECT {COLUMNS}{body}{counted} FROM {schema}.rows i WHERE "));
+        let namespace = script.lies_in(namespace);
         script.push(&namespace);
         script.push_from(start);
         if let Some(end) = end {
@@ -181,42 +182,47 @@ fn push_rows<'p>(
     let walked_body = if body.is_empty() { "" } else { ", c.body" };
     let step_body = if body.is_empty() { "" } else { ", r.body" };
     let start = script.parameter(start.to_owned());
-    let namespace = script.parameter(namespace.encoded());
+    let namespace = script.lies_in(namespace);
     let now = script.parameter(now);
     let rows = script.parameter(rows);
     let skipped = script.parameter(i32::try_from(options.prefix.chars().count()).unwrap_or(i32::MAX));
     let shown = script.parameter(delimiter.to_string());
     let behind = script.parameter(behind(delimiter));
+    let until = end.map(|end| script.until(&end)).unwrap_or_default();
+    let [few, some, many] = CHUNKS;
+    // Of these, a step runs only the one that is meant.
+    let chunk = |count: u32| {
+        format!(
+            "(SELECT {COLUMNS}{body}, strpos(substr(i.head || i.tail, {skipped} + 1), {shown}::text) AS cut
+               FROM {schema}.rows i
+               WHERE walk.chunk = {count} AND {namespace} AND i.head >= left(walk.next, 384)
+                 AND (i.head > left(walk.next, 384) OR i.tail >= substr(walk.next, 385)){until}
+                 AND (i.expires_at IS NULL OR i.expires_at > {now})
+               ORDER BY i.head, i.tail LIMIT {count})"
+        )
+    };
+    let chunks = CHUNKS.map(chunk).join(" UNION ALL ");
     script.push(&format!(
         "WITH RECURSIVE walk(head, tail, version, created_at, modified_at, expires_at, size, meta{column}, is_group, next, chunk, found) AS (
            SELECT ''::text COLLATE \"C\", ''::text COLLATE \"C\", 0::bigint, 0::bigint, 0::bigint, NULL::bigint, 0::bigint, NULL::bytea{null_body},
-                  false, {start}::text COLLATE \"C\", 1::bigint, 0::bigint
+                  false, {start}::text COLLATE \"C\", {few}, 0::bigint
          UNION ALL
            SELECT r.head, r.tail, r.version, r.created_at, r.modified_at, r.expires_at, r.size, r.meta{step_body}, r.cut > 0,
                   CASE WHEN r.cut > 0 THEN left(r.head || r.tail, {skipped} + r.cut - 1) || {behind}::text
                        WHEN r.n = walk.chunk THEN r.head || r.tail || chr(1) END,
-                  CASE WHEN r.cut > 0 THEN 1 ELSE least(walk.chunk * 2, {CHUNK_MAX}) END,
+                  CASE WHEN r.cut > 0 THEN {few} WHEN walk.chunk = {few} THEN {some} ELSE {many} END,
                   walk.found + r.n
            FROM walk CROSS JOIN LATERAL (
              SELECT c.head, c.tail, c.version, c.created_at, c.modified_at, c.expires_at, c.size, c.meta{walked_body}, c.cut,
                     row_number() OVER w AS n,
                     COALESCE(max(c.cut) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS cut_before
-             FROM (
-               SELECT {COLUMNS}{body}, strpos(substr(i.head || i.tail, {skipped} + 1), {shown}::text) AS cut
-               FROM {schema}.rows i
-               WHERE i.namespace = {namespace} AND i.head >= left(walk.next, 384)
-                 AND (i.head > left(walk.next, 384) OR i.tail >= substr(walk.next, 385))"
+             FROM ({chunks}) c
+             WINDOW w AS (ORDER BY c.head, c.tail)) r
+           WHERE walk.next IS NOT NULL AND walk.found < {rows} AND r.cut_before = 0)"
     ));
-    if let Some(end) = end {
-        script.push_until(&end);
-    }
     let counted = if body.is_empty() { "" } else { ", CASE WHEN is_group THEN 0 ELSE size END AS counted" };
     script.push(&format!(
-        " AND (i.expires_at IS NULL OR i.expires_at > {now})
-               ORDER BY i.head, i.tail LIMIT walk.chunk) c
-             WINDOW w AS (ORDER BY c.head, c.tail)) r
-           WHERE walk.next IS NOT NULL AND walk.found < {rows} AND r.cut_before = 0)
-         SELECT head, tail, version, created_at, modified_at, expires_at, size, meta{column}{counted} FROM walk WHERE meta IS NOT NULL"
+        " SELECT head, tail, version, created_at, modified_at, expires_at, size, meta{column}{counted} FROM walk WHERE meta IS NOT NULL"
     ));
 }
 
@@ -242,43 +248,48 @@ pub(super) fn page(rows: Vec<Row>, options: ScanOptions, may_leave_out: bool) ->
     Ok(page.finish())
 }
 
-/// Selects the namespaces of a page: one seek for each, and one more for each expired item that comes first in its namespace.
+/// Selects the namespaces of a page: of those that are listed, the ones with a live item. One seek for each.
 pub(super) fn namespaces<'p>(schema: &str, options: &NamespacesOptions, prefix: &str, now: i64) -> Script<'p> {
     let mut start = prefix.to_owned();
     if let Some(after) = &options.start_after {
         start = start.max(format!("{}\u{1}", after.encoded()));
     }
-    let end = upper_bound(prefix);
-    let mut script = Script::default();
-    let start = script.parameter(start);
-    let end = script.parameter(end);
+    let mut script = Script::new(format!("SELECT n.partition, n.name FROM {schema}.namespaces n WHERE (n.partition, n.name) >= "));
+    let bound = |script: &mut Script<'p>, text: &str| {
+        let (partition, name) = split(text);
+        format!("({}, {})", script.parameter(partition.to_owned()), script.parameter(name.to_owned()))
+    };
+    let (start, end) = (bound(&mut script, &start), bound(&mut script, &upper_bound(prefix)));
     let now = script.parameter(now);
     let rows = script.parameter(i64::try_from(options.limit).unwrap_or(i64::MAX).saturating_add(1));
     script.push(&format!(
-        "WITH RECURSIVE found(namespace, n) AS (
-           (SELECT i.namespace, 1::bigint FROM {schema}.rows i
-            WHERE i.namespace >= {start} AND i.namespace < {end} AND (i.expires_at IS NULL OR i.expires_at > {now})
-            ORDER BY i.namespace LIMIT 1)
-         UNION ALL
-           SELECT (SELECT i.namespace FROM {schema}.rows i
-                   WHERE i.namespace > f.namespace AND i.namespace < {end} AND (i.expires_at IS NULL OR i.expires_at > {now})
-                   ORDER BY i.namespace LIMIT 1), f.n + 1
-           FROM found f WHERE f.namespace IS NOT NULL AND f.n < {rows})
-         SELECT namespace FROM found WHERE namespace IS NOT NULL"
+        "{start} AND (n.partition, n.name) < {end} AND EXISTS (
+           SELECT 1 FROM {schema}.rows i WHERE i.partition = n.partition AND i.name = n.name AND (i.expires_at IS NULL OR i.expires_at > {now}))
+         ORDER BY n.partition, n.name LIMIT {rows}"
     ));
     script
 }
 
+/// Splits a bound of namespaces' texts into one of partitions and one of names. No partition's text starts with another's, so both together
+/// sort like the whole; a bound that ends within a partition's text is one of partitions.
+pub(super) fn split(text: &str) -> (&str, &str) {
+    let end = text.match_indices('/').nth(1).map_or(text.len(), |(at, slash)| at + slash.len());
+    text.split_at(end)
+}
+
 /// Assembles a page of namespaces.
 pub(super) fn namespace_page(rows: &[Row], limit: usize) -> Result<NamespacePage> {
-    let mut found = Vec::with_capacity(rows.len());
-    for row in rows {
-        found.push(Namespace::from_encoded(row.try_get(0).map_err(failed)?)?);
-    }
+    let mut found = rows.iter().map(namespace).collect::<Result<Vec<_>>>()?;
     found.sort();
     let more = found.len() > limit;
     found.truncate(limit);
     Ok(NamespacePage::new(found, more))
+}
+
+/// Decodes a namespace from the first two columns.
+pub(super) fn namespace(row: &Row) -> Result<Namespace> {
+    let (partition, name): (&str, &str) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+    Namespace::from_encoded(&[partition, name].concat())
 }
 
 /// Decodes a version, which is never negative.

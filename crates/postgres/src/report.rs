@@ -118,21 +118,28 @@ const UNANALYSED: &str = "unanalysed_mib";
 /// Counts the content of the store.
 pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> Result<StoreStats> {
     let mut script = Script::default();
-    let now = script.parameter(now);
-    let is_live = format!("(i.expires_at IS NULL OR i.expires_at > {now}::bigint)");
+    let now_at = script.parameter(now);
+    let is_live = format!("(i.expires_at IS NULL OR i.expires_at > {now_at}::bigint)");
     script.push(&format!(
         "SELECT count(*) FILTER (WHERE {is_live}), count(*) FILTER (WHERE NOT {is_live}),
                 COALESCE(sum(octet_length(i.meta)) FILTER (WHERE {is_live}), 0)::bigint,
-                COALESCE(sum(i.size) FILTER (WHERE {is_live}), 0)::bigint,
-                count(DISTINCT i.namespace) FILTER (WHERE {is_live})
+                COALESCE(sum(i.size) FILTER (WHERE {is_live}), 0)::bigint
          FROM {schema}.rows i"
     ));
     let mut stats = StoreStats::new();
     for row in connections.read_within(LONG_TIMEOUT, &script).await? {
         let number = |column| -> Result<u64> { Ok(row.try_get::<_, i64>(column).map_err(failed)?.max(0).unsigned_abs()) };
-        (stats.items, stats.expired, stats.meta_bytes, stats.value_bytes, stats.namespaces) =
-            (number(0)?, number(1)?, number(2)?, number(3)?, number(4)?);
+        (stats.items, stats.expired, stats.meta_bytes, stats.value_bytes) = (number(0)?, number(1)?, number(2)?, number(3)?);
     }
+    let mut script = Script::default();
+    let now = script.parameter(now);
+    script.push(&format!(
+        "SELECT count(*) FROM {schema}.namespaces n WHERE EXISTS (
+           SELECT 1 FROM {schema}.rows i WHERE i.partition = n.partition AND i.name = n.name AND (i.expires_at IS NULL OR i.expires_at > {now}))"
+    ));
+    let rows = connections.read_within(LONG_TIMEOUT, &script).await?;
+    let namespaces: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
+    stats.namespaces = namespaces.unsigned_abs();
     // Not every engine supports this.
     let size = Script::new(format!("SELECT pg_total_relation_size('{}.rows')", schema.replace('\'', "''")));
     if let Ok(rows) = connections.read_within(LONG_TIMEOUT, &size).await {
@@ -145,13 +152,20 @@ pub(super) async fn stats(connections: &Connections, schema: &str, now: i64) -> 
 pub(super) async fn check(connections: &Connections, schema: &str) -> Result<Vec<Error>> {
     let mut found = Vec::new();
     for (sql, what) in [
-        ("SELECT 1 - count(*) FROM {s}.version_counter WHERE id = 1", "the version counter of the store is missing"),
         (
-            "SELECT count(*) FROM {s}.rows WHERE version > (SELECT max(version) FROM {s}.version_counter) OR version < 0",
+            "SELECT count(*) FROM {s}.rows r LEFT JOIN {s}.partitions p ON p.partition = r.partition WHERE p.partition IS NULL",
+            "there are rows in a partition whose version counter is missing",
+        ),
+        (
+            "SELECT count(*) FROM {s}.rows r JOIN {s}.partitions p ON p.partition = r.partition WHERE r.version > p.version OR r.version < 0",
             "there are rows newer than the version counter",
         ),
         (
-            "SELECT count(*) FROM {s}.touched WHERE version > (SELECT max(version) + 1 FROM {s}.version_counter)",
+            "SELECT count(*) FROM {s}.rows r LEFT JOIN {s}.namespaces n ON n.partition = r.partition AND n.name = r.name WHERE n.partition IS NULL",
+            "there are rows in a namespace that is not listed",
+        ),
+        (
+            "SELECT count(*) FROM {s}.namespaces n JOIN {s}.partitions p ON p.partition = n.partition WHERE n.version > p.version + 1",
             "there are namespaces with changes newer than the version counter",
         ),
         ("SELECT count(*) FROM {s}.rows WHERE size <> octet_length(body || ''::bytea)", "there are rows without their body"),

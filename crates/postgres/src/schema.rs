@@ -1,4 +1,4 @@
-//! The tables: how they are recognised, created and migrated.
+//! The tables: how they are recognised and created.
 //!
 //! They are in a schema of their own, whose version number, in `schema_version`, only increases. A store with the current number is opened
 //! without changes, so regular operation needs no right to create anything. Several processes may open an empty database at once: they take
@@ -13,19 +13,29 @@ use treehold_core::backoff::Backoff;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_store::migrate::{FORMER_NAME, OldLayout};
 
-/// The migrations from each number to the next; `{s}` stands for the schema. Append only: a deployed database may be at any of them.
+/// The tables of the present layout; `{s}` stands for the schema.
 ///
-/// The second migration renames `items` to `rows`, so that servers of the first layout do not find it. The third one renames `counter`,
-/// without which servers of the second layout cannot write. Existing stores take these steps only within [`migrate`](super::migrate).
-///
-/// A key is stored as a head and a tail, see [`key`](super::key). For watches, `touched` stores the version since which a namespace may
-/// have changed; its row for the namespace `''` stores that version for namespaces without a row.
-const MIGRATIONS: &[&str] = &[
-    r#"
-    CREATE TABLE {s}.counter(id int PRIMARY KEY, version bigint NOT NULL);
-    INSERT INTO {s}.counter VALUES (1, 0);
-    CREATE TABLE {s}.items(
-        namespace text COLLATE "C" NOT NULL,
+/// The partition leads every primary key: an engine that distributes tables does so by it. A key is stored as a head and a tail, see
+/// [`key`](super::key). `partitions` has the version counter of each partition, which its writers lock; `starts` is for the statements of
+/// one commit, see [`step`](super::step). `namespaces` lists at least those that have rows, with the version since which each may have
+/// changed; of those that a sweep took off the list, `forgotten` is the newest such version. `first_version` is what the counters of new
+/// partitions start at.
+const CREATION: &str = r#"
+    CREATE TABLE {s}.partitions(
+        partition text COLLATE "C" PRIMARY KEY,
+        version bigint NOT NULL,
+        forgotten bigint NOT NULL,
+        starts bigint[]
+    );
+    CREATE TABLE {s}.namespaces(
+        partition text COLLATE "C" NOT NULL,
+        name text COLLATE "C" NOT NULL,
+        version bigint NOT NULL,
+        PRIMARY KEY (partition, name)
+    );
+    CREATE TABLE {s}.rows(
+        partition text COLLATE "C" NOT NULL,
+        name text COLLATE "C" NOT NULL,
         head text COLLATE "C" NOT NULL,
         tail text COLLATE "C" NOT NULL,
         tail_digest bytea NOT NULL,
@@ -36,36 +46,73 @@ const MIGRATIONS: &[&str] = &[
         size bigint NOT NULL,
         meta bytea NOT NULL,
         body bytea NOT NULL,
-        PRIMARY KEY (namespace, head, tail_digest)
+        PRIMARY KEY (partition, name, head, tail_digest)
     );
-    CREATE INDEX items_by_expiry ON {s}.items(expires_at) WHERE expires_at IS NOT NULL;
-    CREATE TABLE {s}.touched(namespace text COLLATE "C" PRIMARY KEY, version bigint NOT NULL);
-"#,
-    "ALTER TABLE {s}.items RENAME TO rows",
-    "ALTER TABLE {s}.counter RENAME TO version_counter",
-];
+    CREATE INDEX rows_by_expiry ON {s}.rows(expires_at) WHERE expires_at IS NOT NULL;
+"#;
+
+/// The steps from the first number to the third, within [`migrate`](super::migrate). The first renames `items` to `rows`, so that servers of
+/// the first layout do not find it. The second renames `counter`, without which servers of the second layout cannot write.
+const RENAMES: [&str; 2] = ["ALTER TABLE {s}.items RENAME TO rows", "ALTER TABLE {s}.counter RENAME TO version_counter"];
+
+/// The step from the third number to the fourth: until then, namespaces were whole, and one counter was for all. Servers of that version
+/// find no column of theirs.
+const TO_PARTITIONS: &str = r#"
+    ALTER TABLE {s}.schema_version ADD COLUMN first_version bigint NOT NULL DEFAULT 0;
+    UPDATE {s}.schema_version SET first_version = (SELECT version FROM {s}.version_counter WHERE id = 1);
+    ALTER TABLE {s}.rows DROP CONSTRAINT items_pkey;
+    ALTER TABLE {s}.rows RENAME COLUMN namespace TO name;
+    ALTER TABLE {s}.rows ADD COLUMN partition text COLLATE "C";
+    UPDATE {s}.rows SET partition = substring(name FROM '^[^/]*/[^/]*/'), name = regexp_replace(name, '^[^/]*/[^/]*/', '');
+    ALTER TABLE {s}.rows ALTER COLUMN partition SET NOT NULL;
+    ALTER TABLE {s}.rows ADD CONSTRAINT rows_pkey PRIMARY KEY (partition, name, head, tail_digest);
+    ALTER INDEX {s}.items_by_expiry RENAME TO rows_by_expiry;
+    CREATE TABLE {s}.partitions(
+        partition text COLLATE "C" PRIMARY KEY, version bigint NOT NULL, forgotten bigint NOT NULL, starts bigint[]
+    );
+    CREATE TABLE {s}.namespaces(
+        partition text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, version bigint NOT NULL, PRIMARY KEY (partition, name)
+    );
+    INSERT INTO {s}.namespaces
+        SELECT substring(namespace FROM '^[^/]*/[^/]*/'), regexp_replace(namespace, '^[^/]*/[^/]*/', ''), version
+        FROM {s}.touched WHERE namespace <> '';
+    INSERT INTO {s}.namespaces
+        SELECT DISTINCT partition, name, COALESCE((SELECT version FROM {s}.touched WHERE namespace = ''), 0) FROM {s}.rows
+        ON CONFLICT (partition, name) DO NOTHING;
+    INSERT INTO {s}.partitions(partition, version, forgotten)
+        SELECT DISTINCT n.partition, c.version, COALESCE((SELECT version FROM {s}.touched WHERE namespace = ''), 0)
+        FROM {s}.namespaces n CROSS JOIN {s}.version_counter c WHERE c.id = 1;
+    DROP TABLE {s}.touched;
+    DROP TABLE {s}.version_counter;
+"#;
 
 /// Optional settings that make a new store faster, skipped if the engine does not know them. Bodies are mostly compressed or short, and
 /// trying to compress each costs more than it saves.
 const TUNING: &[&str] = &["ALTER TABLE {s}.rows ALTER COLUMN body SET STORAGE EXTERNAL"];
 
 /// The schema version that this program writes.
-pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
+pub(super) const SCHEMA: u32 = 4;
 
 /// The schema version of the first layout.
 pub(super) const FIRST_LAYOUT: u32 = 1;
 
-/// The first schema version of the present layout.
-const PRESENT_LAYOUT: u32 = 3;
+/// The schema version in which namespaces have their present names, but one counter was for all.
+pub(super) const ONE_COUNTER: u32 = 3;
 
 /// Returns whether a schema version is that of a former layout.
 pub(super) fn is_former(number: u32) -> bool {
-    (FIRST_LAYOUT..PRESENT_LAYOUT).contains(&number)
+    (FIRST_LAYOUT..SCHEMA).contains(&number)
 }
 
-/// Returns the statements that change the tables from a schema version to the present one; `schema` is its quoted name.
-pub(super) fn migrations_from(number: u32, schema: &str) -> impl Iterator<Item = String> {
-    MIGRATIONS[number as usize..].iter().map(move |migration| migration.replace("{s}", schema))
+/// Returns the statements that give the tables of a former version the names of [`ONE_COUNTER`]; `schema` is its quoted name.
+pub(super) fn renames_from(number: u32, schema: &str) -> impl Iterator<Item = String> {
+    let done = number.min(ONE_COUNTER) - FIRST_LAYOUT;
+    RENAMES[done as usize..].iter().map(move |rename| rename.replace("{s}", schema))
+}
+
+/// Returns the statements that lead from [`ONE_COUNTER`] to the present version.
+pub(super) fn to_partitions(schema: &str) -> String {
+    TO_PARTITIONS.replace("{s}", schema)
 }
 
 /// How often a migration yields to that of another process.
@@ -74,25 +121,29 @@ const YIELDS_MAX: u32 = 12;
 /// The pause in between.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
-/// Migrates the tables to the current version; `schema` is the quoted name of the target's.
+/// Creates the tables if there are none; `schema` is the quoted name of the target's. Returns what the counters of new partitions start at.
 ///
 /// # Errors
 /// [`Unsupported`](ErrorKind::Unsupported) for tables of a newer version, for the earlier layout, or for a database whose text is not
 /// UTF-8; [`Corrupt`](ErrorKind::Corrupt) for tables of another program. A refused store is not changed.
-pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &str) -> Result<()> {
+pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &str) -> Result<i64> {
     check_encoding(connection).await?;
     let name = target.schema.as_str();
     for attempt in 0..YIELDS_MAX {
         match check_number(number(connection, name, schema).await?)? {
-            SCHEMA => return Ok(()),
+            SCHEMA => {
+                let sql = format!("SELECT first_version FROM {schema}.schema_version WHERE id = 1");
+                return connection.query_one(&sql, &[]).await.and_then(|row| row.try_get(0)).map_err(failed);
+            }
             former if is_former(former) => return Err(OldLayout::error(None)),
             _ => {}
         }
         if attempt == 0 && target.is_default && is_under_former_name(connection).await? {
             return Err(OldLayout::error(Some(format!("the schema `{FORMER_NAME}` holds it").into())));
         }
-        match migrate(connection, name, schema).await {
-            Ok(()) => return Ok(()),
+        match create(connection, name, schema).await {
+            // Read it like the others.
+            Ok(()) => continue,
             Err(Fault::Refused(error)) => return Err(error),
             Err(Fault::Engine(error)) => {
                 if is_lost(&error) || !may_be_race(&error) {
@@ -145,7 +196,7 @@ pub(super) fn check_number(number: Option<i32>) -> Result<u32> {
     })
 }
 
-/// Why a migration did not complete.
+/// Why tables were not created.
 enum Fault {
     Refused(Error),
     Engine(tokio_postgres::Error),
@@ -157,9 +208,9 @@ impl From<tokio_postgres::Error> for Fault {
     }
 }
 
-async fn migrate(connection: &ClientWrapper, name: &str, schema: &str) -> Result<(), Fault> {
+async fn create(connection: &ClientWrapper, name: &str, schema: &str) -> Result<(), Fault> {
     connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
-    match migrate_within(connection, name, schema).await {
+    match create_within(connection, name, schema).await {
         Ok(is_new) => {
             connection.batch_execute("COMMIT").await?;
             for tuning in TUNING.iter().filter(|_| is_new) {
@@ -177,15 +228,15 @@ async fn migrate(connection: &ClientWrapper, name: &str, schema: &str) -> Result
     }
 }
 
-/// Migrates within a transaction. Returns whether there was no store before.
-async fn migrate_within(connection: &ClientWrapper, name: &str, schema: &str) -> Result<bool, Fault> {
+/// Creates the tables within a transaction. Returns whether there was no store before.
+async fn create_within(connection: &ClientWrapper, name: &str, schema: &str) -> Result<bool, Fault> {
     let known = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text";
     if connection.query_one(known, &[&name]).await?.try_get::<_, i64>(0)? == 0 {
         connection.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
     }
     let create = format!(
-        "CREATE TABLE IF NOT EXISTS {schema}.schema_version(id int PRIMARY KEY, version int NOT NULL);
-         INSERT INTO {schema}.schema_version VALUES (1, 0) ON CONFLICT (id) DO NOTHING"
+        "CREATE TABLE IF NOT EXISTS {schema}.schema_version(id int PRIMARY KEY, version int NOT NULL, first_version bigint NOT NULL DEFAULT 0);
+         INSERT INTO {schema}.schema_version(id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING"
     );
     connection.batch_execute(&create).await?;
     let row = connection.query_one(&format!("SELECT version FROM {schema}.schema_version WHERE id = 1 FOR UPDATE"), &[]).await?;
@@ -193,14 +244,15 @@ async fn migrate_within(connection: &ClientWrapper, name: &str, schema: &str) ->
     if is_former(done) {
         return Err(Fault::Refused(OldLayout::error(None)));
     }
-    for migration in migrations_from(done, schema) {
-        connection.batch_execute(&migration).await?;
+    if done == SCHEMA {
+        return Ok(false);
     }
+    connection.batch_execute(&CREATION.replace("{s}", schema)).await?;
     connection.execute(&format!("UPDATE {schema}.schema_version SET version = {SCHEMA} WHERE id = 1"), &[]).await?;
-    Ok(done == 0)
+    Ok(true)
 }
 
-/// Returns whether a concurrent migration of another process may explain a failure.
+/// Returns whether a concurrent creation by another process may explain a failure.
 fn may_be_race(error: &tokio_postgres::Error) -> bool {
     // The last is the catalogue's `tuple concurrently updated`.
     error.code().is_some_and(|code| {

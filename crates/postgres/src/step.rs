@@ -1,8 +1,10 @@
-//! The statements of the writing side: the lock, and one for each batch, or for several together.
+//! The statements of the writing side: the lock, and for each batch, or for several together, one statement or more.
 //!
-//! A statement is assembled from what its batches contain: conditions, puts, deletes, prefixes, touches. All parts of it see the state
-//! before the statement. [`Effect`] has already folded repeated changes of a batch to one row, and the batches of one statement do not
-//! overlap, see [`part`](super::part).
+//! All rows of a group lie in one partition, whose row in the table `partitions` has the counter. A statement is assembled from what its
+//! batches contain: conditions, removals, touches, puts. All parts of it see the state before the statement. It changes no table twice,
+//! which distributed engines refuse, so further changes of rows are in statements of their own that follow it. They find in the column
+//! `starts` of the counter which batches they are for. [`Effect`] has already folded repeated changes of a batch to one row, and the batches
+//! of one statement do not overlap, see [`part`](super::part), so the order of the changes does not matter.
 
 use super::key::{Key, lower_bound, upper_bound};
 use super::part::Part;
@@ -11,7 +13,7 @@ use jiff::Timestamp;
 use std::collections::BTreeSet;
 use treehold_core::error::{Error, Result};
 use treehold_store::effect::{Effect, PutEffect};
-use treehold_store::{Batch, Condition, Namespace, Precondition, unvalidated};
+use treehold_store::{Batch, Condition, Namespace, Partition, Precondition, unvalidated};
 
 /// The numbers for [`Condition::Absent`], [`Condition::Exists`] and a version that no row has, among wanted versions.
 const ABSENT: i64 = -1;
@@ -26,17 +28,12 @@ pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 /// The condition that a statement runs within the transaction of a group.
 const IS_WITHIN: &str = "current_setting('treehold.in_group', true) = 'on'";
 
-/// Joins rows with an array of keys.
-const MATCHES: &str = "i.namespace = d.namespace AND i.head = d.head AND i.tail_digest = d.digest";
-
-/// Joins rows with an array of key ranges.
-const LIES_IN: &str = "i.namespace = d.namespace AND i.head >= d.from_head AND (i.head > d.from_head OR i.tail >= d.from_tail)
-    AND i.head <= d.to_head AND (i.head < d.to_head OR i.tail < d.to_tail)";
-
-/// One statement of a group, for one part or several. For each part, in order, it returns the counter before it, the counter after the
-/// statement, and with conditions the index of the first that fails and the version it found.
+/// One or more statements of a group, for one part or several.
+///
+/// The first returns for each part, in order, the counter before it, the counter after the statement, and with conditions the index of the
+/// first that fails and the version it found. Each further one returns the counter after it.
 pub(super) struct Step<'g> {
-    pub(super) script: Script<'g>,
+    pub(super) scripts: Vec<Script<'g>>,
     /// The batches of each part.
     pub(super) parts: Vec<&'g [Batch]>,
     pub(super) has_conditions: bool,
@@ -44,56 +41,224 @@ pub(super) struct Step<'g> {
     pub(super) is_alone: bool,
 }
 
-/// Locks the counter, and records for watches which namespaces may have changed since its current version.
-pub(super) fn lock<'g>(schema: &str, group: &'g [Batch]) -> Script<'g> {
+/// Locks the counter, and records for watches which namespaces may have changed since its current version. It finds no row if there is no
+/// such partition yet.
+pub(super) fn lock<'g>(schema: &str, partition: &'g Partition, group: &'g [Batch]) -> Script<'g> {
     let mut script = Script::default();
-    script.push(&format!("WITH go AS (SELECT version FROM {schema}.version_counter WHERE id = 1 AND {IS_WITHIN} FOR UPDATE)"));
-    push_told(&mut script, schema, group);
+    let at = script.parameter(partition.encoded());
+    script.push(&format!("WITH go AS (SELECT version FROM {schema}.partitions WHERE partition = {at}::text AND {IS_WITHIN} FOR UPDATE)"));
+    push_told(&mut script, schema, &at, group);
     script.push(" SELECT version FROM go");
     script
 }
 
 impl<'g> Step<'g> {
-    /// Builds the statement of parts that go together. `is_all` says that the group has no others.
+    /// Builds the statements of parts that go together. `is_all` says that the group has no others.
     ///
     /// # Errors
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a restored version that exceeds the engine's numbers.
-    pub(super) fn of(schema: &str, parts: &[Part<'g>], is_all: bool, now: Timestamp) -> Result<Self> {
-        let now = now.as_microsecond();
+    pub(super) fn of(schema: &str, partition: &'g Partition, parts: &[Part<'g>], is_all: bool, now: Timestamp) -> Result<Self> {
         let batches = parts.iter().map(|part| part.batches).collect();
         let has_conditions = parts.iter().any(|part| part.batches.iter().any(|batch| !batch.preconditions.is_empty()));
-        let mut script = Script::default();
-        if let [Part { batches: all, effect }] = parts
+        let changes = changes(parts);
+        let writing = Writing { schema, partition, parts, now: now.as_microsecond() };
+        if let ([Part { batches: all, effect }], [change]) = (parts, &changes[..])
             && is_all
             && !has_conditions
             && only_puts(effect)
         {
-            let numbers = script.parameter(number(effect.numbers)?);
-            script.push(&format!(
-                "WITH go AS (UPDATE {schema}.version_counter SET version = version + {numbers}::bigint WHERE id = 1
-                 RETURNING 0 AS part, version - {numbers}::bigint AS version, version AS after)"
-            ));
-            push_told(&mut script, schema, all);
-            push_puts(&mut script, schema, parts, now)?;
-            script.push(" SELECT version, after FROM go");
-            return Ok(Self { script, parts: batches, has_conditions, is_alone: true });
+            let scripts = vec![writing.alone(all, effect, *change)?];
+            return Ok(Self { scripts, parts: batches, has_conditions, is_alone: true });
         }
-        script.push(&format!("WITH base AS (SELECT version FROM {schema}.version_counter WHERE id = 1 AND {IS_WITHIN})"));
+        let (first, others) = changes.split_first().map_or((None, &[][..]), |(first, others)| (Some(*first), others));
+        let mut scripts = vec![writing.first(first, !others.is_empty(), has_conditions)?];
+        for change in others {
+            scripts.push(writing.next(*change)?);
+        }
+        Ok(Self { scripts, parts: batches, has_conditions, is_alone: false })
+    }
+}
+
+/// A change of rows that one statement can make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Removals by key.
+    Delete,
+    /// Removals by prefix.
+    Clear,
+    Touch,
+    /// Puts that keep the creation time of the row they replace, and appends to logs, which replace none.
+    Put,
+    /// Puts that set the creation time.
+    PutAnew,
+}
+
+impl Change {
+    /// The name in the statement for the rows it changed.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Delete => "deleted",
+            Self::Clear => "cleared",
+            Self::Touch => "kept_alive",
+            Self::Put => "put_keeping",
+            Self::PutAnew => "put_setting",
+        }
+    }
+
+    fn removes(self) -> bool {
+        matches!(self, Self::Delete | Self::Clear)
+    }
+}
+
+/// Returns the changes that the parts need, removals first.
+fn changes(parts: &[Part<'_>]) -> Vec<Change> {
+    let any = |is_there: &dyn Fn(&Effect<'_>) -> bool| parts.iter().any(|part| is_there(&part.effect));
+    let is_text = |text: &str| !text.contains('\0');
+    let needed = [
+        // The engine accepts no NUL in text, and no key contains one.
+        (Change::Delete, any(&|effect| effect.deletes.iter().any(|(_, key)| is_text(key)))),
+        (Change::Clear, any(&|effect| effect.prefixes.iter().any(|(_, prefix)| is_text(prefix)))),
+        (Change::Touch, any(&|effect| effect.touches.iter().any(|(_, key, _)| is_text(key)))),
+        (Change::Put, any(&|effect| puts(effect, Change::Put).next().is_some())),
+        (Change::PutAnew, any(&|effect| puts(effect, Change::PutAnew).next().is_some())),
+    ];
+    needed.into_iter().filter_map(|(change, is_needed)| is_needed.then_some(change)).collect()
+}
+
+/// Returns the puts that one of the two kinds makes.
+fn puts<'e, 'g>(effect: &'e Effect<'g>, change: Change) -> impl Iterator<Item = &'e PutEffect<'g>> {
+    let is_anew = change == Change::PutAnew;
+    let appends = effect.appends.iter().filter(move |_| !is_anew);
+    effect.puts.iter().filter(move |put| put.created_at.is_some() == is_anew).chain(appends)
+}
+
+/// The parts of a step, and where they are written.
+struct Writing<'w, 'g> {
+    schema: &'w str,
+    partition: &'g Partition,
+    parts: &'w [Part<'g>],
+    now: i64,
+}
+
+impl<'g> Writing<'_, 'g> {
+    /// Builds the statement of a group that only puts. Raising the counter waits for the lock.
+    fn alone(&self, batches: &'g [Batch], effect: &Effect<'g>, change: Change) -> Result<Script<'g>> {
+        let schema = self.schema;
+        let mut script = Script::default();
+        let at = script.parameter(self.partition.encoded());
+        let numbers = script.parameter(number(effect.numbers)?);
+        script.push(&format!(
+            "WITH go AS (UPDATE {schema}.partitions SET version = version + {numbers}::bigint WHERE partition = {at}::text
+             RETURNING 0 AS part, version - {numbers}::bigint AS version, version AS after)"
+        ));
+        push_told(&mut script, schema, &at, batches);
+        self.push_change(&mut script, &at, change)?;
+        script.push(" SELECT version, after FROM go");
+        Ok(script)
+    }
+
+    /// Builds the statement that checks the conditions, raises the counter and makes the first change. `has_others` says that more changes
+    /// follow.
+    fn first(&self, change: Option<Change>, has_others: bool, has_conditions: bool) -> Result<Script<'g>> {
+        let Self { schema, parts, .. } = self;
+        let mut script = Script::default();
+        let at = script.parameter(self.partition.encoded());
+        script.push(&format!("WITH base AS (SELECT version FROM {schema}.partitions WHERE partition = {at}::text AND {IS_WITHIN})"));
         if has_conditions {
-            push_conditions(&mut script, schema, parts, now);
+            self.push_conditions(&mut script, &at);
         }
         push_go(&mut script, parts, has_conditions)?;
-        let removes = push_removals(&mut script, schema, parts);
-        push_touches(&mut script, schema, parts, now);
-        push_puts(&mut script, schema, parts, now)?;
-        let bumps = push_bump(&mut script, schema, parts, &removes)?;
+        if let Some(change) = change {
+            self.push_change(&mut script, &at, change)?;
+        }
+        let bumps = self.push_bump(&mut script, &at, change, has_others)?;
         script.push(" SELECT COALESCE(g.version, b.version)");
         script.push(if bumps { ", COALESCE((SELECT version FROM bumped), b.version)" } else { ", b.version" });
         script.push(if has_conditions { ", f.index, f.met" } else { "" });
         script.push(" FROM base b CROSS JOIN parts p LEFT JOIN go g ON g.part = p.part");
         script.push(if has_conditions { " LEFT JOIN failing f ON f.part = p.part" } else { "" });
         script.push(" ORDER BY p.part");
-        Ok(Self { script, parts: batches, has_conditions, is_alone: false })
+        Ok(script)
+    }
+
+    /// Builds a statement that makes another change, after [`first`](Self::first).
+    fn next(&self, change: Change) -> Result<Script<'g>> {
+        let schema = self.schema;
+        let mut script = Script::default();
+        let at = script.parameter(self.partition.encoded());
+        let indexes = script.parameter(numbered(self.parts).map(|(index, _)| index).collect::<Vec<_>>());
+        script.push(&format!(
+            "WITH go AS (SELECT p.part, c.starts[p.part + 1] AS version
+             FROM {schema}.partitions c CROSS JOIN unnest({indexes}::int[]) AS p(part)
+             WHERE c.partition = {at}::text AND c.starts[p.part + 1] IS NOT NULL AND {IS_WITHIN})"
+        ));
+        self.push_change(&mut script, &at, change)?;
+        // Only a part of its own takes no number.
+        if change.removes() && self.parts.iter().all(|part| part.effect.numbers == 0) {
+            script.push(&format!(
+                ", bumped AS (UPDATE {schema}.partitions c SET version = greatest(c.version, c.starts[1] + 1)
+                 WHERE c.partition = {at}::text AND EXISTS (SELECT 1 FROM {}) RETURNING c.version)
+                 SELECT COALESCE((SELECT version FROM bumped), c.version) FROM {schema}.partitions c WHERE c.partition = {at}::text",
+                change.name()
+            ));
+        } else {
+            script.push(&format!(" SELECT c.version FROM {schema}.partitions c WHERE c.partition = {at}::text"));
+        }
+        Ok(script)
+    }
+
+    /// Adds `bumped`, which raises the counter, if the statement can raise it at all, and keeps the starts of the parts for the statements
+    /// that follow. Returns whether it did. Only a separate part takes no number or has a floor.
+    fn push_bump(&self, script: &mut Script<'_>, at: &str, change: Option<Change>, has_others: bool) -> Result<bool> {
+        let (schema, parts) = (self.schema, self.parts);
+        let takes_numbers = parts.iter().any(|part| part.effect.numbers > 0);
+        let removed = change.filter(|change| change.removes()).map(|change| format!("EXISTS (SELECT 1 FROM {})", change.name()));
+        let grown = if takes_numbers {
+            let floor = script.parameter(number(parts.iter().map(|part| part.effect.floor).max().unwrap_or(0))?);
+            format!("greatest(c.version + g.numbers, {floor}::bigint)")
+        } else {
+            match &removed {
+                Some(removed) => format!("c.version + CASE WHEN {removed} THEN 1 ELSE 0 END"),
+                None => "c.version".to_owned(),
+            }
+        };
+        if has_others {
+            script.push(&format!(
+                ", bumped AS (UPDATE {schema}.partitions c
+                 SET version = CASE WHEN g.count > 0 THEN {grown} ELSE c.version END, starts = g.starts
+                 FROM (SELECT COALESCE(sum(g.numbers), 0)::bigint AS numbers, count(g.part) AS count, array_agg(g.version ORDER BY p.part) AS starts
+                       FROM parts p LEFT JOIN go g ON g.part = p.part) g
+                 WHERE c.partition = {at}::text AND EXISTS (SELECT 1 FROM base) RETURNING c.version)"
+            ));
+        } else if takes_numbers {
+            script.push(&format!(
+                ", bumped AS (UPDATE {schema}.partitions c SET version = {grown}
+                 FROM (SELECT sum(numbers)::bigint AS numbers FROM go HAVING count(*) > 0) g WHERE c.partition = {at}::text RETURNING c.version)"
+            ));
+        } else if let Some(removed) = &removed {
+            script.push(&format!(
+                ", bumped AS (UPDATE {schema}.partitions c SET version = c.version + 1 FROM go WHERE c.partition = {at}::text AND {removed}
+                 RETURNING c.version)"
+            ));
+        }
+        Ok(has_others || takes_numbers || removed.is_some())
+    }
+
+    fn push_change(&self, script: &mut Script<'g>, at: &str, change: Change) -> Result<()> {
+        match change {
+            Change::Delete => self.push_deletes(script, at),
+            Change::Clear => self.push_clears(script, at),
+            Change::Touch => self.push_touches(script, at),
+            Change::Put => {
+                let now = script.parameter(self.now);
+                let created_at = format!(
+                    "CASE WHEN i.expires_at IS NULL OR i.expires_at > {now}::bigint THEN i.created_at ELSE excluded.created_at END"
+                );
+                return self.push_puts(script, at, change, &created_at);
+            }
+            Change::PutAnew => return self.push_puts(script, at, change, "excluded.created_at"),
+        }
+        Ok(())
     }
 }
 
@@ -108,16 +273,16 @@ fn numbered<'p, 'g>(parts: &'p [Part<'g>]) -> impl Iterator<Item = (i32, &'p Par
 }
 
 /// Records which namespaces a group writes to.
-fn push_told<'g>(script: &mut Script<'g>, schema: &str, batches: &'g [Batch]) {
-    let written: BTreeSet<&'g str> = batches.iter().flat_map(Batch::written).map(Namespace::encoded).collect();
+fn push_told<'g>(script: &mut Script<'g>, schema: &str, at: &str, batches: &'g [Batch]) {
+    let written: BTreeSet<&'g str> = batches.iter().flat_map(Batch::written).map(name).collect();
     if written.is_empty() {
         return;
     }
     let written = script.parameter(written.into_iter().collect::<Vec<_>>());
     script.push(&format!(
-        ", told AS (INSERT INTO {schema}.touched(namespace, version)
-             SELECT w.namespace, go.version + 1 FROM go CROSS JOIN unnest({written}::text[]) AS w(namespace)
-             ON CONFLICT (namespace) DO UPDATE SET version = excluded.version)"
+        ", told AS (INSERT INTO {schema}.namespaces(partition, name, version)
+             SELECT {at}::text, w.name, go.version + 1 FROM go CROSS JOIN unnest({written}::text[]) AS w(name)
+             ON CONFLICT (partition, name) DO UPDATE SET version = excluded.version)"
     ));
 }
 
@@ -136,202 +301,194 @@ fn push_go(script: &mut Script<'_>, parts: &[Part<'_>], has_conditions: bool) ->
     Ok(())
 }
 
-/// Adds `bumped`, which raises the counter, if the parts can raise it at all. Returns whether it did. Only a separate part takes no number
-/// or has a floor.
-fn push_bump(script: &mut Script<'_>, schema: &str, parts: &[Part<'_>], removes: &[&'static str]) -> Result<bool> {
-    if parts.iter().any(|part| part.effect.numbers > 0) {
-        let floor = script.parameter(number(parts.iter().map(|part| part.effect.floor).max().unwrap_or(0))?);
-        script.push(&format!(
-            ", bumped AS (UPDATE {schema}.version_counter c SET version = greatest(c.version + g.numbers, {floor}::bigint)
-             FROM (SELECT sum(numbers)::bigint AS numbers FROM go HAVING count(*) > 0) g WHERE c.id = 1 RETURNING c.version)"
-        ));
-        return Ok(true);
-    }
-    if !removes.is_empty() {
-        let removed = removes.iter().map(|part| format!("EXISTS (SELECT 1 FROM {part})")).collect::<Vec<_>>().join(" OR ");
-        script.push(&format!(
-            ", bumped AS (UPDATE {schema}.version_counter c SET version = c.version + 1 FROM go WHERE c.id = 1 AND ({removed}) RETURNING c.version)"
-        ));
-    }
-    Ok(!removes.is_empty())
-}
-
-/// Adds `failing`: for each part, the first condition that fails, and the version it found.
-fn push_conditions<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) {
-    let mut keys = KeyArrays::default();
-    let mut ranges = RangeArrays::default();
-    let (mut places, mut wanted, mut range_places, mut since) = (PlaceArrays::default(), Vec::new(), PlaceArrays::default(), Vec::new());
-    let all = numbered(parts).flat_map(|(part, Part { batches, .. })| {
-        let batches: &'g [Batch] = batches;
-        batches.iter().flat_map(|batch| &batch.preconditions).zip(0..).map(move |(condition, index)| ((part, index), condition))
-    });
-    for (place, Precondition { namespace, key, condition }) in all {
-        let newer_than = match condition {
-            Condition::NoneBeneath => -1,
-            Condition::NoneBeneathSince(version) => i64::try_from(version.number()).unwrap_or(i64::MAX),
-            Condition::Absent | Condition::Exists | Condition::Version(_) => {
-                wanted.push(match condition {
-                    Condition::Absent => ABSENT,
-                    Condition::Version(version) => i64::try_from(version.number()).unwrap_or(NEVER),
-                    _ => EXISTS,
-                });
-                places.push(place);
-                // Keys are never empty, and none contains NUL, which the engine does not accept in text: both count as absent.
-                keys.push(namespace, if key.contains('\0') { "" } else { key });
-                continue;
+impl<'g> Writing<'_, 'g> {
+    /// Adds `failing`: for each part, the first condition that fails, and the version it found.
+    fn push_conditions(&self, script: &mut Script<'g>, at: &str) {
+        let schema = self.schema;
+        let mut keys = KeyArrays::default();
+        let mut ranges = RangeArrays::default();
+        let (mut places, mut wanted) = (PlaceArrays::default(), Vec::new());
+        let (mut range_places, mut since) = (PlaceArrays::default(), Vec::new());
+        let all = numbered(self.parts).flat_map(|(part, Part { batches, .. })| {
+            let batches: &'g [Batch] = batches;
+            batches.iter().flat_map(|batch| &batch.preconditions).zip(0..).map(move |(condition, index)| ((part, index), condition))
+        });
+        for (place, Precondition { namespace, key, condition }) in all {
+            let newer_than = match condition {
+                Condition::NoneBeneath => -1,
+                Condition::NoneBeneathSince(version) => i64::try_from(version.number()).unwrap_or(i64::MAX),
+                Condition::Absent | Condition::Exists | Condition::Version(_) => {
+                    wanted.push(match condition {
+                        Condition::Absent => ABSENT,
+                        Condition::Version(version) => i64::try_from(version.number()).unwrap_or(NEVER),
+                        _ => EXISTS,
+                    });
+                    places.push(place);
+                    // Keys are never empty, and none contains NUL, which the engine does not accept in text: both count as absent.
+                    keys.push(namespace, if key.contains('\0') { "" } else { key });
+                    continue;
+                }
+                _ => unvalidated(),
+            };
+            if !key.contains('\0') {
+                range_places.push(place);
+                since.push(newer_than);
+                ranges.push(namespace, format!("{key}\u{1}"), upper_bound(key));
             }
-            _ => unvalidated(),
-        };
-        if !key.contains('\0') {
-            range_places.push(place);
-            since.push(newer_than);
-            ranges.push(namespace, format!("{key}\u{1}"), upper_bound(key));
         }
-    }
-    let now = script.parameter(now);
-    script.push(", failing AS (SELECT DISTINCT ON (f.part) f.part, f.index, f.met FROM (");
-    let places = places.parameters(script);
-    let wanted = script.parameter(wanted);
-    let keys = keys.parameters(script);
-    script.push(&format!(
-        "SELECT d.part, d.index, i.version AS met
-         FROM unnest({places}, {wanted}::bigint[], {keys}) AS d(part, index, wanted, namespace, head, digest)
-         LEFT JOIN {schema}.rows i ON {MATCHES} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
-         WHERE CASE d.wanted WHEN {ABSENT} THEN i.version IS NOT NULL WHEN {EXISTS} THEN i.version IS NULL
-               ELSE i.version IS NULL OR i.version <> d.wanted END"
-    ));
-    if !ranges.is_empty() {
-        let places = range_places.parameters(script);
-        let since = script.parameter(since);
-        let ranges = ranges.parameters(script);
+        let now = script.parameter(self.now);
+        script.push(", failing AS (SELECT DISTINCT ON (f.part) f.part, f.index, f.met FROM (");
+        let places = places.parameters(script);
+        let wanted = script.parameter(wanted);
+        let keys = keys.parameters(script);
+        // `OFFSET 0` keeps the subquery as it is: one lookup for each key.
         script.push(&format!(
-            " UNION ALL SELECT d.part, d.index, n.version
-              FROM unnest({places}, {since}::bigint[], {ranges})
-                AS d(part, index, since, namespace, from_head, from_tail, to_head, to_tail)
-              CROSS JOIN LATERAL (
-                SELECT i.version FROM {schema}.rows i
-                WHERE {LIES_IN} AND i.version > d.since AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
-                ORDER BY i.head, i.tail LIMIT 1) n"
+            "SELECT d.part, d.index, i.version AS met
+             FROM unnest({places}, {wanted}::bigint[], {keys}) AS d(part, index, wanted, name, head, digest)
+             LEFT JOIN LATERAL (
+               SELECT i.version FROM {schema}.rows i
+               WHERE {} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint) OFFSET 0) i ON true
+             WHERE CASE d.wanted WHEN {ABSENT} THEN i.version IS NOT NULL WHEN {EXISTS} THEN i.version IS NULL
+                   ELSE i.version IS NULL OR i.version <> d.wanted END",
+            matches(at)
         ));
+        if !ranges.is_empty() {
+            let places = range_places.parameters(script);
+            let since = script.parameter(since);
+            let ranges = ranges.parameters(script);
+            script.push(&format!(
+                " UNION ALL SELECT d.part, d.index, n.version
+                  FROM unnest({places}, {since}::bigint[], {ranges})
+                    AS d(part, index, since, name, from_head, from_tail, to_head, to_tail)
+                  CROSS JOIN LATERAL (
+                    SELECT i.version FROM {schema}.rows i
+                    WHERE {} AND i.version > d.since AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
+                    ORDER BY i.head, i.tail LIMIT 1) n",
+                lies_in(at)
+            ));
+        }
+        script.push(") f ORDER BY f.part, f.index)");
     }
-    script.push(") f ORDER BY f.part, f.index)");
-}
 
-/// Adds the removals, by key and by prefix, of a separate part. Returns their names.
-fn push_removals<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>]) -> Vec<&'static str> {
-    let mut removes = Vec::new();
-    let mut keys = KeyArrays::default();
-    let mut indexes = Vec::new();
-    let deletes = numbered(parts).flat_map(|(index, part)| part.effect.deletes.iter().map(move |at| (index, at)));
-    // A key with NUL does not exist.
-    for (index, (namespace, key)) in deletes.filter(|(_, (_, key))| !key.contains('\0')) {
-        indexes.push(index);
-        keys.push(namespace, key);
-    }
-    if !keys.is_empty() {
+    fn push_deletes(&self, script: &mut Script<'g>, at: &str) {
+        let mut keys = KeyArrays::default();
+        let mut indexes = Vec::new();
+        let deletes = numbered(self.parts).flat_map(|(index, part)| part.effect.deletes.iter().map(move |at| (index, at)));
+        for (index, (namespace, key)) in deletes.filter(|(_, (_, key))| !key.contains('\0')) {
+            indexes.push(index);
+            keys.push(namespace, key);
+        }
         let indexes = script.parameter(indexes);
         let keys = keys.parameters(script);
         script.push(&format!(
-            ", deleted AS (DELETE FROM {schema}.rows i USING go, unnest({indexes}::int[], {keys}) AS d(part, namespace, head, digest)
-                 WHERE d.part = go.part AND {MATCHES} RETURNING 1 AS one)"
+            ", deleted AS (DELETE FROM {}.rows i USING go, unnest({indexes}::int[], {keys}) AS d(part, name, head, digest)
+                 WHERE d.part = go.part AND {} RETURNING 1 AS one)",
+            self.schema,
+            matches(at)
         ));
-        removes.push("deleted");
     }
-    let mut ranges = RangeArrays::default();
-    let mut kept = KeyArrays::default();
-    let prefixes = parts.iter().flat_map(|part| part.effect.prefixes.iter().map(move |at| (&part.effect, at)));
-    for (effect, (namespace, prefix)) in prefixes.filter(|(_, (_, prefix))| !prefix.contains('\0')) {
-        ranges.push(namespace, lower_bound(prefix).into_owned(), upper_bound(prefix));
-        // The puts are in order, so those beneath a prefix follow each other.
-        let first = effect.puts.partition_point(|put| (put.namespace, put.key) < (*namespace, *prefix));
-        let puts = effect.puts[first..].iter().take_while(|put| put.namespace == *namespace && put.key.starts_with(prefix));
-        puts.for_each(|put| kept.push(put.namespace, put.key));
-    }
-    if !ranges.is_empty() {
+
+    /// Adds the removals by prefix of a separate part.
+    fn push_clears(&self, script: &mut Script<'g>, at: &str) {
+        let mut ranges = RangeArrays::default();
+        let mut kept = KeyArrays::default();
+        let prefixes = self.parts.iter().flat_map(|part| part.effect.prefixes.iter().map(move |at| (&part.effect, at)));
+        for (effect, (namespace, prefix)) in prefixes.filter(|(_, (_, prefix))| !prefix.contains('\0')) {
+            ranges.push(namespace, lower_bound(prefix).into_owned(), upper_bound(prefix));
+            // The puts are in order, so those beneath a prefix follow each other.
+            let first = effect.puts.partition_point(|put| (put.namespace, put.key) < (*namespace, *prefix));
+            let puts = effect.puts[first..].iter().take_while(|put| put.namespace == *namespace && put.key.starts_with(prefix));
+            puts.for_each(|put| kept.push(put.namespace, put.key));
+        }
         let ranges = ranges.parameters(script);
         script.push(&format!(
-            ", cleared AS (DELETE FROM {schema}.rows i
-                 USING go, unnest({ranges}) AS d(namespace, from_head, from_tail, to_head, to_tail) WHERE {LIES_IN}"
+            ", cleared AS (DELETE FROM {}.rows i
+                 USING go, unnest({ranges}) AS d(name, from_head, from_tail, to_head, to_tail) WHERE {}",
+            self.schema,
+            lies_in(at)
         ));
         if !kept.is_empty() {
             let kept = kept.parameters(script);
             script.push(&format!(
-                " AND (i.namespace, i.head, i.tail_digest) NOT IN (SELECT k.namespace, k.head, k.digest FROM unnest({kept}) AS k(namespace, head, digest))"
+                " AND (i.name, i.head, i.tail_digest) NOT IN (SELECT k.name, k.head, k.digest FROM unnest({kept}) AS k(name, head, digest))"
             ));
         }
         script.push(" RETURNING 1 AS one)");
-        removes.push("cleared");
     }
-    removes
+
+    /// Adds the touches of a separate part.
+    fn push_touches(&self, script: &mut Script<'g>, at: &str) {
+        let mut keys = KeyArrays::default();
+        let mut ends = Vec::new();
+        let touches = self.parts.iter().flat_map(|part| &part.effect.touches);
+        for (namespace, key, expires_at) in touches.filter(|(_, key, _)| !key.contains('\0')) {
+            keys.push(namespace, key);
+            ends.push(*expires_at);
+        }
+        let keys = keys.parameters(script);
+        let ends = script.parameter(ends);
+        let now = script.parameter(self.now);
+        script.push(&format!(
+            ", kept_alive AS (UPDATE {}.rows i SET expires_at = d.expires_at
+                 FROM go, unnest({keys}, {ends}::bigint[]) AS d(name, head, digest, expires_at)
+                 WHERE {} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint) RETURNING 1 AS one)",
+            self.schema,
+            matches(at)
+        ));
+    }
+
+    /// Adds puts with a rule for the creation time of a row that is there. Keys are never empty. A row appended to a log has no key yet; the
+    /// server derives it from the version.
+    fn push_puts(&self, script: &mut Script<'g>, at: &str, change: Change, created_at: &str) -> Result<()> {
+        let mut keys = KeyArrays::default();
+        let of_parts = numbered(self.parts).flat_map(|(index, part)| puts(&part.effect, change).map(move |put| (index, put)));
+        let (indexes, puts): (Vec<i32>, Vec<&PutEffect<'g>>) = of_parts.unzip();
+        let indexes = script.parameter(indexes);
+        puts.iter().for_each(|put| keys.push(put.namespace, put.key));
+        let tails = script.parameter(puts.iter().map(|put| Key::of(put.key).tail).collect::<Vec<_>>());
+        let keys = keys.parameters(script);
+        let numbers = script.parameter(puts.iter().map(|put| number(put.number)).collect::<Result<Vec<_>>>()?);
+        let versions = script.parameter(puts.iter().map(|put| put.version.map(number).transpose()).collect::<Result<Vec<_>>>()?);
+        let created = script.parameter(puts.iter().map(|put| put.created_at.unwrap_or(put.modified_at)).collect::<Vec<_>>());
+        let modified = script.parameter(puts.iter().map(|put| put.modified_at).collect::<Vec<_>>());
+        let ends = script.parameter(puts.iter().map(|put| put.expires_at).collect::<Vec<_>>());
+        let metas = script.parameter(puts.iter().map(|put| put.meta).collect::<Vec<_>>());
+        let bodies = script.parameter(puts.iter().map(|put| put.value).collect::<Vec<_>>());
+        let (schema, name) = (self.schema, change.name());
+        script.push(&format!(
+            ", {name} AS (INSERT INTO {schema}.rows AS i
+                   (partition, name, head, tail, tail_digest, version, created_at, modified_at, expires_at, size, meta, body)
+                 SELECT {at}::text, d.name, CASE d.head WHEN '' THEN lpad((go.version + 1 + d.number)::text, 20, '0') ELSE d.head END, d.tail,
+                        d.digest, COALESCE(d.version, go.version + 1 + d.number), d.created_at, d.modified_at,
+                        d.expires_at, octet_length(d.body), d.meta, d.body
+                 FROM go JOIN unnest({indexes}::int[], {tails}::text[], {keys}, {numbers}::bigint[], {versions}::bigint[], {created}::bigint[],
+                   {modified}::bigint[], {ends}::bigint[], {metas}::bytea[], {bodies}::bytea[])
+                   AS d(part, tail, name, head, digest, number, version, created_at, modified_at, expires_at, meta, body)
+                   ON d.part = go.part
+                 ON CONFLICT (partition, name, head, tail_digest) DO UPDATE SET
+                   version = excluded.version, created_at = {created_at}, modified_at = excluded.modified_at,
+                   expires_at = excluded.expires_at, size = excluded.size, meta = excluded.meta, body = excluded.body)"
+        ));
+        Ok(())
+    }
 }
 
-/// Adds the touches of a separate part.
-fn push_touches<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) {
-    let mut keys = KeyArrays::default();
-    let mut ends = Vec::new();
-    for (namespace, key, expires_at) in parts.iter().flat_map(|part| &part.effect.touches).filter(|(_, key, _)| !key.contains('\0')) {
-        keys.push(namespace, key);
-        ends.push(*expires_at);
-    }
-    if keys.is_empty() {
-        return;
-    }
-    let keys = keys.parameters(script);
-    let ends = script.parameter(ends);
-    let now = script.parameter(now);
-    script.push(&format!(
-        ", kept_alive AS (UPDATE {schema}.rows i SET expires_at = d.expires_at
-             FROM go, unnest({keys}, {ends}::bigint[]) AS d(namespace, head, digest, expires_at)
-             WHERE {MATCHES} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint) RETURNING 1 AS one)"
-    ));
+/// Joins rows of the partition that the parameter `at` names with an array of keys.
+fn matches(at: &str) -> String {
+    format!("i.partition = {at}::text AND i.name = d.name AND i.head = d.head AND i.tail_digest = d.digest")
 }
 
-/// Adds the puts: those that keep the creation time of the row they replace, and those that set it. Keys are never empty. A row appended to
-/// a log has no key yet; the server derives it from the version.
-fn push_puts<'g>(script: &mut Script<'g>, schema: &str, parts: &[Part<'g>], now: i64) -> Result<()> {
-    let puts = numbered(parts).flat_map(|(index, part)| part.effect.puts.iter().chain(&part.effect.appends).map(move |put| (index, put)));
-    let (setting, keeping): (Vec<_>, Vec<_>) = puts.partition(|(_, put)| put.created_at.is_some());
-    if !keeping.is_empty() {
-        let now = script.parameter(now);
-        let created_at =
-            format!("CASE WHEN i.expires_at IS NULL OR i.expires_at > {now}::bigint THEN i.created_at ELSE excluded.created_at END");
-        push_puts_as(script, schema, "put_keeping", &keeping, &created_at)?;
-    }
-    if !setting.is_empty() {
-        push_puts_as(script, schema, "put_setting", &setting, "excluded.created_at")?;
-    }
-    Ok(())
+/// Joins rows of the partition that the parameter `at` names with an array of key ranges.
+fn lies_in(at: &str) -> String {
+    format!(
+        "i.partition = {at}::text AND i.name = d.name AND i.head >= d.from_head AND (i.head > d.from_head OR i.tail >= d.from_tail)
+         AND i.head <= d.to_head AND (i.head < d.to_head OR i.tail < d.to_tail)"
+    )
 }
 
-fn push_puts_as<'g>(script: &mut Script<'g>, schema: &str, name: &str, puts: &[(i32, &PutEffect<'g>)], created_at: &str) -> Result<()> {
-    let mut keys = KeyArrays::default();
-    let indexes = script.parameter(puts.iter().map(|(index, _)| *index).collect::<Vec<_>>());
-    let puts: Vec<_> = puts.iter().map(|(_, put)| *put).collect();
-    puts.iter().for_each(|put| keys.push(put.namespace, put.key));
-    let tails = script.parameter(puts.iter().map(|put| Key::of(put.key).tail).collect::<Vec<_>>());
-    let keys = keys.parameters(script);
-    let numbers = script.parameter(puts.iter().map(|put| number(put.number)).collect::<Result<Vec<_>>>()?);
-    let versions = script.parameter(puts.iter().map(|put| put.version.map(number).transpose()).collect::<Result<Vec<_>>>()?);
-    let created = script.parameter(puts.iter().map(|put| put.created_at.unwrap_or(put.modified_at)).collect::<Vec<_>>());
-    let modified = script.parameter(puts.iter().map(|put| put.modified_at).collect::<Vec<_>>());
-    let ends = script.parameter(puts.iter().map(|put| put.expires_at).collect::<Vec<_>>());
-    let metas = script.parameter(puts.iter().map(|put| put.meta).collect::<Vec<_>>());
-    let bodies = script.parameter(puts.iter().map(|put| put.value).collect::<Vec<_>>());
-    script.push(&format!(
-        ", {name} AS (INSERT INTO {schema}.rows AS i
-               (namespace, head, tail, tail_digest, version, created_at, modified_at, expires_at, size, meta, body)
-             SELECT d.namespace, CASE d.head WHEN '' THEN lpad((go.version + 1 + d.number)::text, 20, '0') ELSE d.head END, d.tail, d.digest,
-                    COALESCE(d.version, go.version + 1 + d.number), d.created_at, d.modified_at,
-                    d.expires_at, octet_length(d.body), d.meta, d.body
-             FROM go JOIN unnest({indexes}::int[], {tails}::text[], {keys}, {numbers}::bigint[], {versions}::bigint[], {created}::bigint[],
-               {modified}::bigint[], {ends}::bigint[], {metas}::bytea[], {bodies}::bytea[])
-               AS d(part, tail, namespace, head, digest, number, version, created_at, modified_at, expires_at, meta, body)
-               ON d.part = go.part
-             ON CONFLICT (namespace, head, tail_digest) DO UPDATE SET
-               version = excluded.version, created_at = {created_at}, modified_at = excluded.modified_at,
-               expires_at = excluded.expires_at, size = excluded.size, meta = excluded.meta, body = excluded.body)"
-    ));
-    Ok(())
+/// Returns the text of a namespace within its partition.
+fn name(namespace: &Namespace) -> &str {
+    namespace.encoded_parts().1
 }
 
 /// Converts a number of the counter.
@@ -340,10 +497,10 @@ fn number(number: u64) -> Result<i64> {
     i64::try_from(number).map_err(over)
 }
 
-/// Keys as the arrays of a statement: namespace, head, digest.
+/// Keys as the arrays of a statement: name of the namespace, head, digest.
 #[derive(Default)]
 struct KeyArrays<'g> {
-    namespaces: Vec<&'g str>,
+    names: Vec<&'g str>,
     heads: Vec<&'g str>,
     digests: Vec<Vec<u8>>,
 }
@@ -351,7 +508,7 @@ struct KeyArrays<'g> {
 impl<'g> KeyArrays<'g> {
     fn push(&mut self, namespace: &'g Namespace, key: &'g str) {
         let key = Key::of(key);
-        self.namespaces.push(namespace.encoded());
+        self.names.push(name(namespace));
         self.heads.push(key.head);
         self.digests.push(key.digest());
     }
@@ -361,8 +518,8 @@ impl<'g> KeyArrays<'g> {
     }
 
     fn parameters(self, script: &mut Script<'g>) -> String {
-        let (namespaces, heads) = (script.parameter(self.namespaces), script.parameter(self.heads));
-        format!("{namespaces}::text[], {heads}::text[], {}::bytea[]", script.parameter(self.digests))
+        let (names, heads) = (script.parameter(self.names), script.parameter(self.heads));
+        format!("{names}::text[], {heads}::text[], {}::bytea[]", script.parameter(self.digests))
     }
 }
 
@@ -385,17 +542,17 @@ impl PlaceArrays {
     }
 }
 
-/// Ranges of keys as arrays: namespace, and head and tail of the first key within it and of the first after it.
+/// Ranges of keys as arrays: name of the namespace, and head and tail of the first key within it and of the first after it.
 #[derive(Default)]
 struct RangeArrays<'g> {
-    namespaces: Vec<&'g str>,
+    names: Vec<&'g str>,
     starts: Vec<String>,
     ends: Vec<String>,
 }
 
 impl<'g> RangeArrays<'g> {
     fn push(&mut self, namespace: &'g Namespace, start: String, end: String) {
-        self.namespaces.push(namespace.encoded());
+        self.names.push(name(namespace));
         self.starts.push(start);
         self.ends.push(end);
     }
@@ -407,9 +564,9 @@ impl<'g> RangeArrays<'g> {
     fn parameters(self, script: &mut Script<'g>) -> String {
         let heads = |bounds: &[String]| bounds.iter().map(|bound| Key::of(bound).head.to_owned()).collect::<Vec<_>>();
         let tails = |bounds: &[String]| bounds.iter().map(|bound| Key::of(bound).tail.to_owned()).collect::<Vec<_>>();
-        let namespaces = script.parameter(self.namespaces);
+        let names = script.parameter(self.names);
         let (from_heads, from_tails) = (script.parameter(heads(&self.starts)), script.parameter(tails(&self.starts)));
         let (to_heads, to_tails) = (script.parameter(heads(&self.ends)), script.parameter(tails(&self.ends)));
-        format!("{namespaces}::text[], {from_heads}::text[], {from_tails}::text[], {to_heads}::text[], {to_tails}::text[]")
+        format!("{names}::text[], {from_heads}::text[], {from_tails}::text[], {to_heads}::text[], {to_tails}::text[]")
     }
 }

@@ -1,14 +1,15 @@
-//! The writing side: a group of batches is one transaction and one round trip.
+//! The writing side: a group of batches of one partition is one transaction and one round trip.
 //!
-//! The single row of the counter orders all writers of a store: each transaction locks it first. Later statements begin once the lock is
-//! held, so they see everything that earlier holders committed. Conditions are therefore checked against the newest state, versions become
-//! visible in order, and nothing is rolled back because of another writer.
+//! The row of the partition in the table `partitions` has its counter, and orders all writers of it: each transaction locks it first. Later
+//! statements begin once the lock is held, so they see everything that earlier holders committed. Conditions are therefore checked against
+//! the newest state, versions become visible in order, and nothing is rolled back because of another writer. Writers of different partitions
+//! share no lock, and each group has a connection of its own.
 //!
 //! Independent batches are written by one statement, see `part.rs`. A group that only puts needs no transaction: its one statement raises
 //! the counter, which waits for the lock, and its puts replace the newest rows whatever they are.
 
 use super::connect::{Connections, TIMEOUT_MAX, run};
-use super::error::{damaged, failed, gave_way, is_lost, is_of_one, is_refusal, silent};
+use super::error::{busy, damaged, failed, gave_way, is_lost, is_of_one, is_refusal, silent};
 use super::part::statements;
 use super::read::version;
 use super::script::Script;
@@ -17,9 +18,10 @@ use async_trait::async_trait;
 use deadpool_postgres::ClientWrapper;
 use futures::future::maybe_done;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use treehold_core::backoff::Backoff;
@@ -28,7 +30,7 @@ use treehold_core::error::{Error, Result};
 use treehold_core::ops::Version;
 use treehold_store::combiner::GroupWriter;
 use treehold_store::watch::Watches;
-use treehold_store::{Batch, BatchWrite, precondition_failed, whole_microseconds};
+use treehold_store::{Batch, BatchWrite, Partition, precondition_failed, whole_microseconds};
 
 /// How often a transaction that gave way is restarted. Only distributed engines make one give way.
 const RESTARTS_MAX: u32 = 12;
@@ -39,29 +41,34 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(4), Duration::from_m
 /// A connection that was idle for this long is tested before anything is written on it.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The connection that writes.
+/// Writes on connections of its own.
 #[derive(Debug)]
 pub(super) struct PostgresWriter {
     pub(super) connections: Connections,
-    pub(super) connection: Mutex<Option<(ClientWrapper, Instant)>>,
+    /// Connections that nobody writes on, and since when.
+    pub(super) idle: Mutex<Vec<(ClientWrapper, Instant)>>,
+    /// As many permits as there may be connections.
+    pub(super) places: Semaphore,
     pub(super) watches: Arc<Watches>,
     pub(super) clock: Clock,
     pub(super) schema: String,
+    /// What the counter of a new partition starts at.
+    pub(super) first_version: i64,
     pub(super) timeout: Duration,
 }
 
 #[async_trait]
 impl GroupWriter for PostgresWriter {
-    async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
+    async fn write(&self, partition: &Partition, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
         // One deadline for the whole group, so that the waiting batches know how long they wait.
         let deadline = Instant::now() + self.timeout.min(TIMEOUT_MAX);
-        match self.write_together(group, deadline).await {
+        match self.write_together(partition, group, deadline).await {
             Ok(answers) => answers,
             // One of them caused an engine error, and the group had no effect: try each batch separately.
             Err(Fault { is_of_one: true, .. }) if group.len() > 1 => {
                 let mut answers = Vec::with_capacity(group.len());
                 for batch in group {
-                    match self.write_together(std::slice::from_ref(batch), deadline).await {
+                    match self.write_together(partition, std::slice::from_ref(batch), deadline).await {
                         Ok(alone) => answers.extend(alone),
                         // The rest would fail in the same way.
                         Err(Fault { error, is_of_one: false }) if error.is_without_effect() => {
@@ -93,29 +100,48 @@ impl From<Error> for Fault {
 
 impl PostgresWriter {
     /// Writes a group, unless the deadline comes first.
-    async fn write_together(&self, group: &[Batch], deadline: Instant) -> Result<Vec<Result<Vec<Version>>>, Fault> {
+    async fn write_together(&self, partition: &Partition, group: &[Batch], deadline: Instant) -> Result<Vec<Result<Vec<Version>>>, Fault> {
         let now = whole_microseconds(self.clock.now());
-        let steps = self.steps(group, now)?;
-        let mut slot = self.connection.lock().await;
+        let steps = self.steps(partition, group, now)?;
+        let place = timeout_at(deadline, self.places.acquire()).await;
+        let Ok(Ok(_place)) = place else { return Err(busy().without_effect().into()) };
+        let mut is_made = false;
         for attempt in 0.. {
-            let connected = timeout_at(deadline, self.connection(slot.take())).await;
+            let kept = self.idle.lock().pop();
+            let connected = timeout_at(deadline, self.connection(kept)).await;
             let connection = connected.unwrap_or_else(|_| Err(silent().without_effect()))?;
             if Instant::now() >= deadline {
-                *slot = Some((connection, Instant::now()));
+                self.put_back(connection);
                 return Err(silent().without_effect().into());
             }
-            let done = timeout_at(deadline, self.transact(&connection, &steps, group)).await;
+            let done = timeout_at(deadline, self.transact(&connection, &steps, partition, group)).await;
             let Ok(done) = done else { return Err(silent().with_unknown_effect().into()) };
             match done {
                 Ok(rows) => {
-                    *slot = Some((connection, Instant::now()));
-                    return self.answers(group, &steps, &rows).map_err(|error| error.with_unknown_effect().into());
+                    let answers = self.answers(group, &steps, &rows).map_err(Error::with_unknown_effect)?;
+                    if let Some(answers) = answers {
+                        self.put_back(connection);
+                        return Ok(answers);
+                    }
+                    // There is no such partition, and nothing was done.
+                    if !group.iter().any(|batch| batch.adds() && batch.expect_absent().is_ok()) {
+                        self.put_back(connection);
+                        return Ok(group.iter().map(|batch| batch.expect_absent().map(|()| Vec::new())).collect());
+                    }
+                    if is_made {
+                        let missing = damaged("the version counter of a partition that has rows is missing");
+                        return Err(missing.without_effect().into());
+                    }
+                    let made = timeout_at(deadline, self.make_partition(&connection, partition)).await;
+                    made.unwrap_or_else(|_| Err(silent())).map_err(Error::without_effect)?;
+                    self.put_back(connection);
+                    is_made = true;
                 }
                 Err(broken) => {
                     let (is_lost, gave_way) = (is_lost(&broken.error), gave_way(&broken.error));
                     let is_of_one = is_of_one(&broken.error) && !is_lost && !broken.may_have_effect;
                     if !is_lost {
-                        *slot = Some((connection, Instant::now()));
+                        self.put_back(connection);
                     }
                     if gave_way && attempt < RESTARTS_MAX {
                         BACKOFF.wait(attempt).await;
@@ -128,6 +154,24 @@ impl PostgresWriter {
             }
         }
         Err(silent().without_effect().into())
+    }
+
+    /// Makes the counter of a partition without rows; any number of processes may do so at once.
+    async fn make_partition(&self, connection: &ClientWrapper, partition: &Partition) -> Result<()> {
+        let schema = &self.schema;
+        let mut script = Script::default();
+        let at = script.parameter(partition.encoded());
+        let first_version = script.parameter(self.first_version);
+        script.push(&format!(
+            "INSERT INTO {schema}.partitions(partition, version, forgotten) SELECT {at}::text, {first_version}::bigint, 0
+             WHERE NOT EXISTS (SELECT 1 FROM {schema}.rows WHERE partition = {at}::text) ON CONFLICT (partition) DO NOTHING"
+        ));
+        run(connection, &script).await.map(drop).map_err(failed)
+    }
+
+    /// Keeps a working connection for the next group.
+    fn put_back(&self, connection: ClientWrapper) {
+        self.idle.lock().push((connection, Instant::now()));
     }
 
     /// Returns a working connection: the existing one, unless it is closed, or was idle and does not answer.
@@ -147,20 +191,29 @@ impl PostgresWriter {
     }
 
     /// Runs the steps as one transaction, sending all of them before waiting for the first answer.
-    async fn transact(&self, connection: &ClientWrapper, steps: &[Step<'_>], group: &[Batch]) -> Result<Vec<Vec<Row>>, Broken> {
-        if let [Step { script, is_alone: true, .. }] = steps {
+    async fn transact(
+        &self,
+        connection: &ClientWrapper,
+        steps: &[Step<'_>],
+        partition: &Partition,
+        group: &[Batch],
+    ) -> Result<Vec<Vec<Row>>, Broken> {
+        if let [Step { scripts, is_alone: true, .. }] = steps
+            && let [script] = &scripts[..]
+        {
             return match run(connection, script).await {
                 Ok(rows) => Ok(vec![rows]),
                 Err(error) => Err(Broken { may_have_effect: !is_refusal(&error), error }),
             };
         }
         let unsent = |error| Broken { error, may_have_effect: false };
-        let lock = lock(&self.schema, group);
-        let mut statements = vec![connection.prepare_cached(&lock.sql).await.map_err(unsent)?];
-        for step in steps {
-            statements.push(connection.prepare_cached(&step.script.sql).await.map_err(unsent)?);
+        let lock = lock(&self.schema, partition, group);
+        let scripts: Vec<&Script<'_>> = std::iter::once(&lock).chain(steps.iter().flat_map(|step| &step.scripts)).collect();
+        let mut statements = Vec::with_capacity(scripts.len());
+        for script in &scripts {
+            statements.push(connection.prepare_cached(&script.sql).await.map_err(unsent)?);
         }
-        let parameters: Vec<_> = std::iter::once(&lock).chain(steps.iter().map(|step| &step.script)).map(Script::parameters).collect();
+        let parameters: Vec<_> = scripts.iter().map(|script| script.parameters()).collect();
         let begin = connection.batch_execute(BEGIN);
         let queries = statements.iter().zip(&parameters).map(|(statement, parameters)| connection.query(statement, parameters));
         let commit = connection.batch_execute("COMMIT");
@@ -199,29 +252,39 @@ impl PostgresWriter {
     }
 
     /// Builds the statements of a group.
-    fn steps<'g>(&self, group: &'g [Batch], now: Timestamp) -> Result<Vec<Step<'g>>> {
+    fn steps<'g>(&self, partition: &'g Partition, group: &'g [Batch], now: Timestamp) -> Result<Vec<Step<'g>>> {
         let statements = statements(group, now);
-        statements.iter().map(|parts| Step::of(&self.schema, parts, statements.len() == 1, now)).collect()
+        statements.iter().map(|parts| Step::of(&self.schema, partition, parts, statements.len() == 1, now)).collect()
     }
 
-    /// Decodes the results of the statements, and notifies the watches.
-    fn answers(&self, group: &[Batch], steps: &[Step<'_>], rows: &[Vec<Row>]) -> Result<Vec<Result<Vec<Version>>>> {
+    /// Decodes the results of the statements, and notifies the watches. Returns `None` if there is no such partition.
+    fn answers(&self, group: &[Batch], steps: &[Step<'_>], rows: &[Vec<Row>]) -> Result<Option<Vec<Result<Vec<Version>>>>> {
         let mut answers = Vec::with_capacity(group.len());
-        for (step, rows) in steps.iter().zip(rows) {
-            if rows.len() != step.parts.len() {
-                return Err(damaged("the version counter of the store is missing"));
+        let mut rows = rows.iter();
+        for step in steps {
+            let Some(first) = rows.next().filter(|rows| rows.len() == step.parts.len()) else { return Ok(None) };
+            let mut after = Version::default();
+            for row in first.iter().chain(rows.by_ref().take(step.scripts.len() - 1).flatten()) {
+                // The counter after a statement is in the second column of the first one, and the only one of the others.
+                after = after.max(version(row.try_get(usize::from(row.len() > 1)).map_err(failed)?)?);
             }
-            for (batches, row) in step.parts.iter().zip(rows) {
-                self.answer(batches, step.has_conditions, row, &mut answers)?;
+            for (batches, row) in step.parts.iter().zip(first) {
+                self.answer(batches, step.has_conditions, row, after, &mut answers)?;
             }
         }
-        Ok(answers)
+        Ok(Some(answers))
     }
 
-    /// Decodes the result of one part.
-    fn answer(&self, batches: &[Batch], has_conditions: bool, row: &Row, answers: &mut Vec<Result<Vec<Version>>>) -> Result<()> {
-        let number = |column| version(row.try_get(column).map_err(failed)?);
-        let (before, after) = (number(0)?, number(1)?);
+    /// Decodes the result of one part. `after` is the counter after all statements of its step.
+    fn answer(
+        &self,
+        batches: &[Batch],
+        has_conditions: bool,
+        row: &Row,
+        after: Version,
+        answers: &mut Vec<Result<Vec<Version>>>,
+    ) -> Result<()> {
+        let before = version(row.try_get(0).map_err(failed)?)?;
         let failing: Option<i64> = if has_conditions { row.try_get(2).map_err(failed)? } else { None };
         if let Some(index) = failing.and_then(|index| usize::try_from(index).ok()) {
             let met = row.try_get::<_, Option<i64>>(3).map_err(failed)?.map(version).transpose()?;

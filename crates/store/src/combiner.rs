@@ -1,20 +1,26 @@
-//! Group commit over a connection: waiting batches share the next transaction.
+//! Group commit over connections: waiting batches of a partition share the next transaction.
 //!
 //! A durable commit on a server costs a round trip and a disk flush, whether it holds one batch or fifty. So a batch
-//! that arrives while a group is being written goes on a queue, and the next group takes the whole queue. Each group is
-//! written by its own task, so a caller that goes away leaves nothing half done. While nothing is written there is no
-//! thread or task, and there is no handle to close.
+//! that arrives while a group of its partition is being written goes on a queue, and the next group takes all that wait
+//! there. Groups of different partitions are written at the same time, in lanes: the hash of a partition names its lane.
+//! Each lane is drained by its own task, so a caller that goes away leaves nothing half done. While nothing is written
+//! there is no thread or task, and there is no handle to close.
 
-use super::Batch;
+use super::{Batch, Partition};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 
-/// The queue's capacity in batches; further callers wait for room.
+/// How many groups are written at a time, at most; an engine's connections may be fewer. A lane without work costs
+/// nothing. Partitions that share a lane wait for each other.
+const LANES: usize = 64;
+
+/// The capacity of all queues together in batches; further callers wait for room.
 const QUEUE: usize = 1_024;
 
 /// The most batches in one group.
@@ -31,22 +37,22 @@ const RUNTIMES_MAX: usize = 8;
 #[async_trait]
 pub trait GroupWriter: Send + Sync + 'static {
     /// Applies the batches of a group in order, each atomically, and returns once all are durable, with one result per
-    /// batch.
+    /// batch. All lie in the partition.
     ///
-    /// Groups of one process never overlap. The future may be dropped when its runtime ends.
-    async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>>;
+    /// Groups of one partition never overlap. The future may be dropped when its runtime ends.
+    async fn write(&self, partition: &Partition, group: &[Batch]) -> Vec<Result<Vec<Version>>>;
 }
 
 /// Hands batches to a writer, in groups.
 #[derive(Debug)]
 pub struct Combiner<W> {
-    shared: Arc<Shared<W>>,
+    lanes: Vec<Arc<Lane<W>>>,
     room: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
-struct Shared<W> {
-    writer: W,
+struct Lane<W> {
+    writer: Arc<W>,
     queue: Mutex<Queue>,
 }
 
@@ -59,6 +65,7 @@ struct Queue {
 
 #[derive(Debug)]
 struct Request {
+    partition: Partition,
     batch: Batch,
     answer: oneshot::Sender<Answer>,
     /// Reserves room in the queue.
@@ -73,13 +80,13 @@ enum Answer {
 }
 
 impl<W: GroupWriter> Combiner<W> {
-    /// Makes a combiner with an empty queue.
-    pub fn new(writer: W) -> Self {
-        let shared = Shared { writer, queue: Mutex::default() };
-        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(QUEUE)) }
+    /// Makes a combiner with empty queues.
+    pub fn new(writer: Arc<W>) -> Self {
+        let lane = |_| Arc::new(Lane { writer: writer.clone(), queue: Mutex::default() });
+        Self { lanes: (0..LANES).map(lane).collect(), room: Arc::new(Semaphore::new(QUEUE)) }
     }
 
-    /// Queues a valid batch and waits until it is durable.
+    /// Queues a valid batch and waits until it is durable. A batch of nothing has no partition, and is done at once.
     ///
     /// If the caller goes away, the batch is discarded while it is still queued; once a group has taken it, it is
     /// written.
@@ -89,11 +96,13 @@ impl<W: GroupWriter> Combiner<W> {
     /// runtime ended during the write. [`Unavailable`](ErrorKind::Unavailable) without effect when runtimes keep ending
     /// before the batch is taken.
     pub async fn commit(&self, mut batch: Batch) -> Result<Vec<Version>> {
+        let Some(partition) = batch.partition() else { return Ok(Vec::new()) };
+        let lane = self.lane(&partition);
         for _ in 0..RUNTIMES_MAX {
             let place = self.room.clone().acquire_owned().await.map_err(|source| not_taken().with_source(source))?;
             let (answer, answered) = oneshot::channel();
-            if self.shared.push(Request { batch, answer, _place: place }) {
-                let mut turn = Turn { shared: self.shared.clone(), is_over: false };
+            if lane.push(Request { partition: partition.clone(), batch, answer, _place: place }) {
+                let mut turn = Turn { lane: lane.clone(), is_over: false };
                 tokio::spawn(async move { turn.run().await });
             }
             match answered.await {
@@ -104,9 +113,15 @@ impl<W: GroupWriter> Combiner<W> {
         }
         Err(not_taken())
     }
+
+    fn lane(&self, partition: &Partition) -> &Arc<Lane<W>> {
+        let mut hasher = DefaultHasher::new();
+        partition.hash(&mut hasher);
+        &self.lanes[(hasher.finish() % LANES as u64) as usize]
+    }
 }
 
-impl<W> Shared<W> {
+impl<W> Lane<W> {
     /// Queues a request. Returns true if no task is draining the queue and the caller must start one.
     fn push(&self, request: Request) -> bool {
         let mut queue = self.queue.lock();
@@ -115,9 +130,9 @@ impl<W> Shared<W> {
     }
 }
 
-/// The one task that drains the queue. It is dropped when the queue is empty, when it panics and when its runtime ends.
+/// The one task that drains the queue of a lane. It is dropped when the queue is empty, when it panics and when its runtime ends.
 struct Turn<W> {
-    shared: Arc<Shared<W>>,
+    lane: Arc<Lane<W>>,
     /// Set when the queue was empty and the turn was given up; another task may own the queue by now.
     is_over: bool,
 }
@@ -125,11 +140,8 @@ struct Turn<W> {
 impl<W: GroupWriter> Turn<W> {
     async fn run(&mut self) {
         loop {
-            let (group, answers) = self.gather();
-            if group.is_empty() {
-                return;
-            }
-            let results = self.shared.writer.write(&group).await;
+            let Some((partition, group, answers)) = self.gather() else { return };
+            let results = self.lane.writer.write(&partition, &group).await;
             assert_eq!(results.len(), group.len(), "the engine must return one result for each batch");
             for (answer, result) in answers.into_iter().zip(results) {
                 // The receiver may be gone; the batch was written anyway.
@@ -148,7 +160,7 @@ impl<W: GroupWriter> Turn<W> {
 
     /// Gives up the turn if the queue is empty; whoever queues the next batch takes it.
     fn put_down(&mut self) {
-        let mut queue = self.shared.queue.lock();
+        let mut queue = self.lane.queue.lock();
         if queue.waiting.is_empty() {
             queue.is_taken = false;
             self.is_over = true;
@@ -157,7 +169,7 @@ impl<W: GroupWriter> Turn<W> {
 
     /// Reclaims the turn after giving it up. Returns whether this task has it.
     fn take_up(&mut self) -> bool {
-        let mut queue = self.shared.queue.lock();
+        let mut queue = self.lane.queue.lock();
         if self.is_over && !queue.is_taken {
             queue.is_taken = true;
             self.is_over = false;
@@ -165,23 +177,33 @@ impl<W: GroupWriter> Turn<W> {
         !self.is_over
     }
 
-    /// Takes queued batches up to the limits of a group. An empty group ends the turn.
-    fn gather(&mut self) -> (Vec<Batch>, Vec<oneshot::Sender<Answer>>) {
+    /// Takes the batches of the partition that has waited longest, up to the limits of a group. Without any, the turn
+    /// ends.
+    fn gather(&mut self) -> Option<(Partition, Vec<Batch>, Vec<oneshot::Sender<Answer>>)> {
         let (mut group, mut answers, mut size_bytes) = (Vec::new(), Vec::new(), 0);
-        let mut queue = self.shared.queue.lock();
-        while group.len() < GROUP_BATCHES_MAX && size_bytes < GROUP_BYTES_MAX {
-            let Some(request) = queue.waiting.pop_front() else { break };
-            if !request.answer.is_closed() {
-                size_bytes += request.batch.size_bytes();
-                group.push(request.batch);
-                answers.push(request.answer);
-            }
-        }
-        if group.is_empty() {
+        let mut queue = self.lane.queue.lock();
+        queue.waiting.retain(|request| !request.answer.is_closed());
+        let Some(partition) = queue.waiting.front().map(|request| request.partition.clone()) else {
             queue.is_taken = false;
             self.is_over = true;
+            return None;
+        };
+        let mut others = VecDeque::new();
+        while let Some(request) = queue.waiting.pop_front() {
+            if request.partition != partition {
+                others.push_back(request);
+                continue;
+            }
+            size_bytes += request.batch.size_bytes();
+            group.push(request.batch);
+            answers.push(request.answer);
+            if group.len() == GROUP_BATCHES_MAX || size_bytes >= GROUP_BYTES_MAX {
+                break;
+            }
         }
-        (group, answers)
+        others.append(&mut queue.waiting);
+        queue.waiting = others;
+        Some((partition, group, answers))
     }
 }
 
@@ -191,7 +213,7 @@ impl<W> Drop for Turn<W> {
         if self.is_over {
             return;
         }
-        let mut queue = self.shared.queue.lock();
+        let mut queue = self.lane.queue.lock();
         queue.is_taken = false;
         let left = std::mem::take(&mut queue.waiting);
         drop(queue);
@@ -225,7 +247,8 @@ mod tests {
 
     #[async_trait]
     impl GroupWriter for Gated {
-        async fn write(&self, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
+        async fn write(&self, partition: &Partition, group: &[Batch]) -> Vec<Result<Vec<Version>>> {
+            assert!(group.iter().all(|batch| batch.partition().as_ref() == Some(partition)), "a group of one partition");
             self.groups.lock().push(group.len());
             self.gate.acquire().await.expect("the test holds the gate").forget();
             assert!(!group.contains(&batch("panic")), "the test asked for a panic");
@@ -235,11 +258,49 @@ mod tests {
 
     fn gated() -> (Combiner<Gated>, Arc<Semaphore>, Arc<Mutex<Vec<usize>>>) {
         let (gate, groups) = (Arc::new(Semaphore::new(0)), Arc::default());
-        (Combiner::new(Gated { gate: gate.clone(), groups: Arc::clone(&groups) }), gate, groups)
+        (Combiner::new(Arc::new(Gated { gate: gate.clone(), groups: Arc::clone(&groups) })), gate, groups)
     }
 
     fn batch(key: &str) -> Batch {
-        Batch::new().put(&Namespace::parse("a").expect("a legal namespace"), key, "body")
+        batch_in("a", key)
+    }
+
+    fn batch_in(partition: &str, key: &str) -> Batch {
+        Batch::new().put(&Namespace::parse(partition).expect("a legal namespace"), key, "body")
+    }
+
+    /// Returns a partition that has, or has not, the lane of `a`.
+    fn with_lane_of_a(combiner: &Combiner<Gated>, is_same: bool) -> String {
+        let lane = |text: &str| Arc::as_ptr(combiner.lane(&Namespace::parse(text).expect("a legal namespace").partition()));
+        let found = (0..10_000).map(|number| format!("p{number}")).find(|text| (lane(text) == lane("a")) == is_same);
+        found.expect("one in 64 has it")
+    }
+
+    #[tokio::test]
+    async fn partitions_of_different_lanes_are_written_at_the_same_time() {
+        let (combiner, gate, groups) = gated();
+        let other = with_lane_of_a(&combiner, false);
+        let works = join_all([combiner.commit(batch("k")), combiner.commit(batch_in(&other, "k"))]);
+        let opened = async {
+            while groups.lock().len() < 2 {
+                tokio::task::yield_now().await;
+            }
+            gate.add_permits(2);
+        };
+        let (answers, ()) = tokio::join!(works, opened);
+        assert!(answers.iter().all(Result::is_ok));
+    }
+
+    #[tokio::test]
+    async fn partitions_of_one_lane_take_turns() {
+        let (combiner, gate, groups) = gated();
+        let other = with_lane_of_a(&combiner, true);
+        gate.add_permits(100);
+        let batches = (0..30).map(|number| if number % 3 == 0 { batch_in(&other, "k") } else { batch("k") });
+        let answers = join_all(batches.map(|batch| combiner.commit(batch))).await;
+        assert!(answers.iter().all(Result::is_ok));
+        let groups = groups.lock().clone();
+        assert_eq!((groups.iter().sum::<usize>(), groups.len() <= 4), (30, true), "{groups:?}");
     }
 
     #[tokio::test]
