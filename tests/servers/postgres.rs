@@ -20,6 +20,7 @@ pub(crate) fn server() -> String {
 pub(crate) async fn fresh() -> OnServer {
     let schema = schema().await;
     let store = PostgresStore::open_with(schema.options()).await.unwrap();
+    schema.distribute().await;
     (Arc::new(store), Box::new(schema))
 }
 
@@ -27,6 +28,7 @@ pub(crate) async fn fresh() -> OnServer {
 pub(crate) async fn fresh_with(clock: Clock) -> OnServer {
     let schema = schema().await;
     let store = PostgresStore::open_with(schema.options().with_clock(clock)).await.unwrap();
+    schema.distribute().await;
     (Arc::new(store), Box::new(schema))
 }
 
@@ -70,6 +72,16 @@ impl Schema {
     /// Opens a store in it.
     pub(crate) fn options(&self) -> PostgresOptions {
         PostgresOptions::new(&self.url).with_schema(&self.name)
+    }
+
+    /// Spreads the tables of the store in it over the nodes, if the server is the coordinator of a Citus cluster, as docs/scale.md says.
+    pub(crate) async fn distribute(&self) {
+        if std::env::var_os("TREEHOLD_TEST_CITUS").is_some() {
+            for table in ["partitions", "namespaces", "rows"] {
+                let with = if table == "partitions" { "none".to_owned() } else { format!("\"{}\".partitions", self.name) };
+                self.run(&format!("SELECT create_distributed_table('{{s}}.{table}', 'partition', colocate_with => '{with}')")).await;
+            }
+        }
     }
 
     /// Runs statements in which `{s}` stands for the schema.

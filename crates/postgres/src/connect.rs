@@ -25,6 +25,9 @@ const CONNECTIONS_MAX: usize = 8;
 /// How long it takes to notice a peer that disappeared silently, both for sent data and while waiting.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
+/// The condition that the server is a node of a Citus cluster.
+pub(super) const IS_CITUS: &str = "EXISTS (SELECT 1 FROM pg_catalog.pg_extension WHERE extname = 'citus')";
+
 /// The longest wait: the engine counts milliseconds in 31 bits.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(2_000_000);
 
@@ -109,7 +112,7 @@ fn malformed(error: tokio_postgres::Error) -> Error {
 /// JIT compilation, which overestimated costs would trigger. The server ends a transaction that this program left open because it was
 /// interrupted.
 ///
-/// In a Citus cluster, what a transaction sets for itself also holds on the nodes that its statements run on.
+/// A Citus cluster plans a statement by its values, which name the node.
 ///
 /// The server waits for another writer's lock half as long as the store waits for the server. So the server gives up first, and the waiting
 /// statement is known to have had no effect.
@@ -119,9 +122,8 @@ fn settings(timeout: Duration) -> String {
     format!(
         "SELECT set_config(s.name, s.setting, false)
          FROM (VALUES ('default_transaction_isolation', 'read committed'), ('client_encoding', 'UTF8'), ('bytea_output', 'hex'),
-                      ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
+                      ('plan_cache_mode', CASE WHEN {IS_CITUS} THEN 'force_custom_plan' ELSE 'force_generic_plan' END), ('jit', 'off'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
                       ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('enable_material', 'off'),
-                      ('citus.propagate_set_commands', 'local'),
                       ('lock_timeout', '{lock}'), ('idle_in_transaction_session_timeout', '{idle}')) AS s(name, setting)
          JOIN pg_catalog.pg_settings p ON p.name = s.name"
     )
@@ -229,6 +231,22 @@ impl Connections {
         attempt(connection, timeout, script).await?.map_err(failed)
     }
 
+    /// Runs statements that change rows as one transaction, once. After a failure the connection is closed, which rolls it back.
+    ///
+    /// # Errors
+    /// As for reads.
+    pub(super) async fn write_together(&self, scripts: &[Script<'_>]) -> Result<()> {
+        let connection = self.pool.get().await.map_err(no_connection)?;
+        let done = match tokio::time::timeout(self.timeout, transaction(&connection, scripts)).await {
+            Ok(done) => done.map_err(failed),
+            Err(_) => Err(silent()),
+        };
+        if done.is_err() {
+            drop(Object::take(connection));
+        }
+        done
+    }
+
     /// Runs a statement that changes rows, once.
     ///
     /// # Errors
@@ -253,6 +271,15 @@ async fn attempt(connection: Object, timeout: Duration, script: &Script<'_>) -> 
         drop(Object::take(connection));
     }
     Ok(done)
+}
+
+/// Runs statements that change rows as one transaction, one after the other.
+async fn transaction(connection: &ClientWrapper, scripts: &[Script<'_>]) -> Result<(), tokio_postgres::Error> {
+    connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
+    for script in scripts {
+        run(connection, script).await?;
+    }
+    connection.batch_execute("COMMIT").await
 }
 
 /// Runs a statement, preparing it if it is new to the connection.

@@ -42,6 +42,7 @@ mod write;
 
 use connect::{Connections, Target};
 use error::{damaged, failed};
+use schema::Tables;
 use script::Script;
 use write::PostgresWriter;
 
@@ -155,11 +156,8 @@ struct Shared {
     combiner: Combiner<PostgresWriter>,
     watches: Arc<Watches>,
     clock: Clock,
-    /// The quoted name.
-    schema: String,
+    tables: Tables,
     name: String,
-    /// What the counter of a new partition starts at.
-    first_version: i64,
     /// The namespace that the next sweep looks at first, as texts of its partition and name.
     looked_at: Mutex<(String, String)>,
     durability: Durability,
@@ -181,7 +179,7 @@ impl PostgresStore {
 
     /// Opens a database.
     ///
-    /// Cost: a connection and four round trips, more when tables are created.
+    /// Cost: a connection and five round trips, more when tables are created.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a URL that is malformed or has unknown parameters,
@@ -195,13 +193,12 @@ impl PostgresStore {
         let clock = options.clock.clone();
         let target = target_of(&options).await?;
         let connections = Connections::new(&target, options.timeout)?;
-        let schema = schema::quoted(&target.schema);
         let connection = connections.make().await?;
         let opening = async {
-            let first_version = schema::open(&connection, &target, &schema).await?;
-            Ok::<_, Error>((first_version, report::setup(&connection).await?))
+            let tables = schema::open(&connection, &target).await?;
+            Ok::<_, Error>((tables, report::setup(&connection).await?))
         };
-        let (first_version, setup) = tokio::time::timeout(options.timeout, opening).await.map_err(|_| error::silent())??;
+        let (tables, setup) = tokio::time::timeout(options.timeout, opening).await.map_err(|_| error::silent())??;
         let watches = Arc::<Watches>::default();
         let writer = PostgresWriter {
             connections: connections.clone(),
@@ -209,22 +206,12 @@ impl PostgresStore {
             places: Semaphore::new(target.writers_max()),
             watches: watches.clone(),
             clock: clock.clone(),
-            schema: schema.clone(),
-            first_version,
+            tables: tables.clone(),
             timeout: options.timeout,
         };
         let combiner = Combiner::new(Arc::new(writer));
-        let shared = Shared {
-            connections,
-            combiner,
-            watches,
-            clock,
-            schema,
-            name,
-            first_version,
-            looked_at: Mutex::default(),
-            durability: setup.durability(),
-        };
+        let shared =
+            Shared { connections, combiner, watches, clock, tables, name, looked_at: Mutex::default(), durability: setup.durability() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -264,18 +251,18 @@ async fn target_of(options: &PostgresOptions) -> Result<Target> {
 impl Shared {
     /// Returns the counter of a partition. One round trip, and one more for a partition without a counter.
     async fn current_version(&self, partition: &Partition) -> Result<Version> {
-        let mut script = Script::new(format!("SELECT version FROM {}.partitions WHERE partition = ", self.schema));
+        let mut script = Script::new(format!("SELECT version FROM {}.partitions WHERE partition = ", self.tables.schema));
         let at = script.parameter(partition.encoded());
         script.push(&at);
         if let Some(row) = self.connections.read(&script).await?.first() {
             return read::version(row.try_get(0).map_err(failed)?);
         }
-        let mut script = Script::new(format!("SELECT count(*) FROM (SELECT 1 FROM {}.rows WHERE partition = ", self.schema));
+        let mut script = Script::new(format!("SELECT count(*) FROM (SELECT 1 FROM {}.rows WHERE partition = ", self.tables.schema));
         let at = script.parameter(partition.encoded());
         script.push(&format!("{at} LIMIT 1) r"));
         let rows = self.connections.read(&script).await?;
         match rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0)).map_err(failed)? {
-            0 => read::version(self.first_version),
+            0 => read::version(self.tables.first_version),
             _ => Err(damaged("the version counter of a partition that has rows is missing")),
         }
     }
@@ -292,7 +279,7 @@ impl Shared {
              FROM unnest({partitions}::text[], {names}::text[]) AS w(partition, name)
              JOIN {schema}.partitions c ON c.partition = w.partition
              LEFT JOIN {schema}.namespaces n ON n.partition = c.partition AND n.name = w.name",
-            schema = self.schema
+            schema = self.tables.schema
         ));
         for row in self.connections.read(&script).await? {
             let version = read::version(row.try_get(2).map_err(failed)?)?;
@@ -318,7 +305,7 @@ impl Store for PostgresStore {
         if key.contains('\0') {
             return Ok(None);
         }
-        let script = read::get(&self.shared.schema, namespace, key, self.now());
+        let script = read::get(&self.shared.tables.schema, namespace, key, self.now());
         let rows = self.shared.connections.read(&script).await?;
         Ok(read::in_order(&rows, &[key], true)?.pop().flatten())
     }
@@ -328,13 +315,13 @@ impl Store for PostgresStore {
         if key.contains('\0') {
             return Ok(None);
         }
-        let script = read::get_part(&self.shared.schema, namespace, key, &range, self.now());
+        let script = read::get_part(&self.shared.tables.schema, namespace, key, &range, self.now());
         let rows = self.shared.connections.read(&script).await?;
         rows.first().map(|row| read::part(row, &range)).transpose()
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
-        let script = read::get_many(&self.shared.schema, namespace, keys, with_values, self.now());
+        let script = read::get_many(&self.shared.tables.schema, namespace, keys, with_values, self.now());
         read::in_order(&self.shared.connections.read(&script).await?, keys, with_values)
     }
 
@@ -344,7 +331,7 @@ impl Store for PostgresStore {
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         let Some(prefix) = options.prefix() else { return Ok(NamespacePage::default()) };
-        let script = read::namespaces(&self.shared.schema, &options, &prefix, self.now());
+        let script = read::namespaces(&self.shared.tables, &options, &prefix, self.now());
         read::namespace_page(&self.shared.connections.read(&script).await?, options.limit)
     }
 
@@ -390,7 +377,7 @@ impl PostgresStore {
     /// Returns a page. With `holding`, bodies that do not contain it may be left out.
     async fn page(&self, namespace: &Namespace, options: ScanOptions, holding: Option<&Bytes>) -> Result<Scan> {
         let holding = holding.map(|text| &text[..]);
-        let rows = match read::scan(&self.shared.schema, namespace, &options, holding, self.now()) {
+        let rows = match read::scan(&self.shared.tables, namespace, &options, holding, self.now()) {
             Some(script) => self.shared.connections.read(&script).await?,
             None => Vec::new(),
         };
@@ -409,7 +396,7 @@ impl StoreMaintenance for PostgresStore {
 
     async fn describe(&self) -> Result<StoreDescription> {
         let connections = &self.shared.connections;
-        let rows = match connections.read(&report::description_script(&self.shared.schema)).await {
+        let rows = match connections.read(&report::description_script(&self.shared.tables.schema)).await {
             Ok(rows) => rows,
             Err(_) => connections.read(&report::setup_script()).await?,
         };
@@ -417,11 +404,11 @@ impl StoreMaintenance for PostgresStore {
     }
 
     async fn stats(&self) -> Result<StoreStats> {
-        report::stats(&self.shared.connections, &self.shared.schema, self.now()).await
+        report::stats(&self.shared.connections, &self.shared.tables.schema, self.now()).await
     }
 
     async fn check(&self) -> Result<Vec<Error>> {
-        report::check(&self.shared.connections, &self.shared.schema).await
+        report::check(&self.shared.connections, &self.shared.tables.schema).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::error::{damaged, failed};
 use super::key::{Key, lower_bound, upper_bound};
+use super::schema::Tables;
 use super::script::Script;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -94,7 +95,7 @@ pub(super) fn in_order(rows: &[Row], keys: &[&str], with_values: bool) -> Result
 /// [`CHUNKS`], and few again after a group, so that few rows are read unnecessarily, whether the namespace holds mostly items or mostly
 /// groups. Their numbers are literals: not every engine takes a limit from a column.
 pub(super) fn scan<'p>(
-    schema: &str,
+    tables: &Tables,
     namespace: &'p Namespace,
     options: &ScanOptions,
     holding: Option<&[u8]>,
@@ -130,12 +131,12 @@ pub(super) fn scan<'p>(
                       COALESCE(sum(counted) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS before_last
                FROM ("
         ));
-        push_rows(&mut script, schema, namespace, options, &start, rows, now, body, column);
+        push_rows(&mut script, tables, namespace, options, &start, rows, now, body, column);
         script.push(&format!(
             ") p WINDOW w AS (ORDER BY head, tail)) q WHERE n <= 2 OR before_last < {bytes_max}::bigint ORDER BY head, tail"
         ));
     } else {
-        push_rows(&mut script, schema, namespace, options, &start, rows, now, body, column);
+        push_rows(&mut script, tables, namespace, options, &start, rows, now, body, column);
     }
     Some(script)
 }
@@ -154,7 +155,7 @@ fn body_holding(script: &mut Script<'_>, text: &[u8]) -> String {
 #[expect(clippy::too_many_arguments, reason = "it is one statement, written in two places")]
 fn push_rows<'p>(
     script: &mut Script<'p>,
-    schema: &str,
+    tables: &Tables,
     namespace: &'p Namespace,
     options: &ScanOptions,
     start: &str,
@@ -163,6 +164,7 @@ fn push_rows<'p>(
     body: &str,
     column: &str,
 ) {
+    let Tables { schema, collation, .. } = tables;
     let end = treehold_store::page::prefix_end(&options.prefix);
     let Some(delimiter) = options.delimiter.filter(|delimiter| *delimiter != '\0') else {
         let counted = if body.is_empty() { "" } else { ", i.size AS counted" };
@@ -204,8 +206,8 @@ fn push_rows<'p>(
     let chunks = CHUNKS.map(chunk).join(" UNION ALL ");
     script.push(&format!(
         "WITH RECURSIVE walk(head, tail, version, created_at, modified_at, expires_at, size, meta{column}, is_group, next, chunk, found) AS (
-           SELECT ''::text COLLATE \"C\", ''::text COLLATE \"C\", 0::bigint, 0::bigint, 0::bigint, NULL::bigint, 0::bigint, NULL::bytea{null_body},
-                  false, {start}::text COLLATE \"C\", {few}, 0::bigint
+           SELECT ''::text{collation}, ''::text{collation}, 0::bigint, 0::bigint, 0::bigint, NULL::bigint, 0::bigint, NULL::bytea{null_body},
+                  false, {start}::text{collation}, {few}, 0::bigint
          UNION ALL
            SELECT r.head, r.tail, r.version, r.created_at, r.modified_at, r.expires_at, r.size, r.meta{step_body}, r.cut > 0,
                   CASE WHEN r.cut > 0 THEN left(r.head || r.tail, {skipped} + r.cut - 1) || {behind}::text
@@ -248,12 +250,15 @@ pub(super) fn page(rows: Vec<Row>, options: ScanOptions, may_leave_out: bool) ->
     Ok(page.finish())
 }
 
-/// Selects the namespaces of a page: of those that are listed, the ones with a live item. One seek for each.
-pub(super) fn namespaces<'p>(schema: &str, options: &NamespacesOptions, prefix: &str, now: i64) -> Script<'p> {
+/// Selects the namespaces of a page: of those that are listed, the ones with a live item. One seek for each: `OFFSET 0` keeps the planner from
+/// reading all rows first. Over the nodes of a cluster there can be none, and each node has its own plan.
+pub(super) fn namespaces<'p>(tables: &Tables, options: &NamespacesOptions, prefix: &str, now: i64) -> Script<'p> {
     let mut start = prefix.to_owned();
     if let Some(after) = &options.start_after {
         start = start.max(format!("{}\u{1}", after.encoded()));
     }
+    let Tables { schema, is_sharded, .. } = tables;
+    let barrier = if *is_sharded { "" } else { " OFFSET 0" };
     let mut script = Script::new(format!("SELECT n.partition, n.name FROM {schema}.namespaces n WHERE (n.partition, n.name) >= "));
     let bound = |script: &mut Script<'p>, text: &str| {
         let (partition, name) = split(text);
@@ -264,7 +269,7 @@ pub(super) fn namespaces<'p>(schema: &str, options: &NamespacesOptions, prefix: 
     let rows = script.parameter(i64::try_from(options.limit).unwrap_or(i64::MAX).saturating_add(1));
     script.push(&format!(
         "{start} AND (n.partition, n.name) < {end} AND EXISTS (
-           SELECT 1 FROM {schema}.rows i WHERE i.partition = n.partition AND i.name = n.name AND (i.expires_at IS NULL OR i.expires_at > {now}))
+           SELECT 1 FROM {schema}.rows i WHERE i.partition = n.partition AND i.name = n.name AND (i.expires_at IS NULL OR i.expires_at > {now}){barrier})
          ORDER BY n.partition, n.name LIMIT {rows}"
     ));
     script

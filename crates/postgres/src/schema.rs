@@ -4,7 +4,7 @@
 //! without changes, so regular operation needs no right to create anything. Several processes may open an empty database at once: they take
 //! turns by locking the row with the number, and those that collide before it exists fail in the catalogue and try again.
 
-use super::connect::Target;
+use super::connect::{IS_CITUS, Target};
 use super::error::{failed, is_lost};
 use deadpool_postgres::ClientWrapper;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use treehold_core::backoff::Backoff;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_store::migrate::{FORMER_NAME, OldLayout};
 
-/// The tables of the present layout; `{s}` stands for the schema.
+/// The tables of the present layout; `{s}` stands for the schema, and `{c}` for the collation of texts, which is the order of bytes.
 ///
 /// The partition leads every primary key: an engine that distributes tables does so by it. A key is stored as a head and a tail, see
 /// [`key`](super::key). `partitions` has the version counter of each partition, which its writers lock; `starts` is for the statements of
@@ -22,22 +22,22 @@ use treehold_store::migrate::{FORMER_NAME, OldLayout};
 /// partitions start at.
 const CREATION: &str = r#"
     CREATE TABLE {s}.partitions(
-        partition text COLLATE "C" PRIMARY KEY,
+        partition text{c} PRIMARY KEY,
         version bigint NOT NULL,
         forgotten bigint NOT NULL,
         starts bigint[]
     );
     CREATE TABLE {s}.namespaces(
-        partition text COLLATE "C" NOT NULL,
-        name text COLLATE "C" NOT NULL,
+        partition text{c} NOT NULL,
+        name text{c} NOT NULL,
         version bigint NOT NULL,
         PRIMARY KEY (partition, name)
     );
     CREATE TABLE {s}.rows(
-        partition text COLLATE "C" NOT NULL,
-        name text COLLATE "C" NOT NULL,
-        head text COLLATE "C" NOT NULL,
-        tail text COLLATE "C" NOT NULL,
+        partition text{c} NOT NULL,
+        name text{c} NOT NULL,
+        head text{c} NOT NULL,
+        tail text{c} NOT NULL,
         tail_digest bytea NOT NULL,
         version bigint NOT NULL,
         created_at bigint NOT NULL,
@@ -121,19 +121,39 @@ const YIELDS_MAX: u32 = 12;
 /// The pause in between.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
-/// Creates the tables if there are none; `schema` is the quoted name of the target's. Returns what the counters of new partitions start at.
+/// Where a store is, and what its engine needs.
+#[derive(Debug, Clone)]
+pub(super) struct Tables {
+    /// The quoted name of the schema.
+    pub(super) schema: String,
+    /// What the counter of a new partition starts at.
+    pub(super) first_version: i64,
+    /// What follows a text to sort it by bytes.
+    pub(super) collation: &'static str,
+    /// Whether a coordinator sends statements to the node that has the partition they name.
+    pub(super) is_sharded: bool,
+}
+
+/// Creates the tables if there are none.
 ///
 /// # Errors
 /// [`Unsupported`](ErrorKind::Unsupported) for tables of a newer version, for the earlier layout, or for a database whose text is not
 /// UTF-8; [`Corrupt`](ErrorKind::Corrupt) for tables of another program. A refused store is not changed.
-pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &str) -> Result<i64> {
+pub(super) async fn open(connection: &ClientWrapper, target: &Target) -> Result<Tables> {
     check_encoding(connection).await?;
     let name = target.schema.as_str();
+    let schema = &quoted(name);
+    let engine = format!("SELECT version() LIKE 'CockroachDB%', {IS_CITUS}");
+    let engine = connection.query_one(&engine, &[]).await.map_err(failed)?;
+    // CockroachDB has no such collation of columns, and sorts texts by bytes.
+    let collation = if engine.try_get(0).map_err(failed)? { "" } else { " COLLATE \"C\"" };
+    let is_sharded = engine.try_get(1).map_err(failed)?;
     for attempt in 0..YIELDS_MAX {
         match check_number(number(connection, name, schema).await?)? {
             SCHEMA => {
                 let sql = format!("SELECT first_version FROM {schema}.schema_version WHERE id = 1");
-                return connection.query_one(&sql, &[]).await.and_then(|row| row.try_get(0)).map_err(failed);
+                let first_version = connection.query_one(&sql, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
+                return Ok(Tables { schema: schema.clone(), first_version, collation, is_sharded });
             }
             former if is_former(former) => return Err(OldLayout::error(None)),
             _ => {}
@@ -141,7 +161,7 @@ pub(super) async fn open(connection: &ClientWrapper, target: &Target, schema: &s
         if attempt == 0 && target.is_default && is_under_former_name(connection).await? {
             return Err(OldLayout::error(Some(format!("the schema `{FORMER_NAME}` holds it").into())));
         }
-        match create(connection, name, schema).await {
+        match create(connection, name, schema, collation).await {
             // Read it like the others.
             Ok(()) => continue,
             Err(Fault::Refused(error)) => return Err(error),
@@ -208,9 +228,9 @@ impl From<tokio_postgres::Error> for Fault {
     }
 }
 
-async fn create(connection: &ClientWrapper, name: &str, schema: &str) -> Result<(), Fault> {
+async fn create(connection: &ClientWrapper, name: &str, schema: &str, collation: &str) -> Result<(), Fault> {
     connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
-    match create_within(connection, name, schema).await {
+    match create_within(connection, name, schema, collation).await {
         Ok(is_new) => {
             connection.batch_execute("COMMIT").await?;
             for tuning in TUNING.iter().filter(|_| is_new) {
@@ -229,13 +249,13 @@ async fn create(connection: &ClientWrapper, name: &str, schema: &str) -> Result<
 }
 
 /// Creates the tables within a transaction. Returns whether there was no store before.
-async fn create_within(connection: &ClientWrapper, name: &str, schema: &str) -> Result<bool, Fault> {
+async fn create_within(connection: &ClientWrapper, name: &str, schema: &str, collation: &str) -> Result<bool, Fault> {
     let known = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text";
     if connection.query_one(known, &[&name]).await?.try_get::<_, i64>(0)? == 0 {
         connection.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
     }
     let create = format!(
-        "CREATE TABLE IF NOT EXISTS {schema}.schema_version(id int PRIMARY KEY, version int NOT NULL, first_version bigint NOT NULL DEFAULT 0);
+        "CREATE TABLE IF NOT EXISTS {schema}.schema_version(id int4 PRIMARY KEY, version int4 NOT NULL, first_version bigint NOT NULL DEFAULT 0);
          INSERT INTO {schema}.schema_version(id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING"
     );
     connection.batch_execute(&create).await?;
@@ -247,7 +267,7 @@ async fn create_within(connection: &ClientWrapper, name: &str, schema: &str) -> 
     if done == SCHEMA {
         return Ok(false);
     }
-    connection.batch_execute(&CREATION.replace("{s}", schema)).await?;
+    connection.batch_execute(&CREATION.replace("{s}", schema).replace("{c}", collation)).await?;
     connection.execute(&format!("UPDATE {schema}.schema_version SET version = {SCHEMA} WHERE id = 1"), &[]).await?;
     Ok(true)
 }

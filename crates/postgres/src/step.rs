@@ -3,11 +3,13 @@
 //! All rows of a group lie in one partition, whose row in the table `partitions` has the counter. A statement is assembled from what its
 //! batches contain: conditions, removals, touches, puts. All parts of it see the state before the statement. It changes no table twice,
 //! which distributed engines refuse, so further changes of rows are in statements of their own that follow it. They find in the column
-//! `starts` of the counter which batches they are for. [`Effect`] has already folded repeated changes of a batch to one row, and the batches
+//! `starts` of the counter which batches they are for. No part of a statement reads what another part writes, except by `RETURNING`: not all
+//! engines run the parts at one moment. [`Effect`] has already folded repeated changes of a batch to one row, and the batches
 //! of one statement do not overlap, see [`part`](super::part), so the order of the changes does not matter.
 
 use super::key::{Key, lower_bound, upper_bound};
 use super::part::Part;
+use super::schema::Tables;
 use super::script::Script;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -23,10 +25,26 @@ const NEVER: i64 = -3;
 /// Begins the transaction of a group, in one request. The whole group is sent before the first answer arrives. If only the beginning were
 /// refused, each following statement would take effect by itself. So the transaction sets a mark, which ends with it, and without the mark
 /// no statement of a group finds the counter or does anything.
-pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL treehold.in_group = 'on'";
+///
+/// In a Citus cluster, other nodes run the statements. The first setting passes the mark on to them; other engines ignore it.
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL citus.propagate_set_commands = 'local'; \
+                                SET LOCAL treehold.in_group = 'on'";
 
 /// The condition that a statement runs within the transaction of a group.
 const IS_WITHIN: &str = "current_setting('treehold.in_group', true) = 'on'";
+
+/// Joins rows with keys `d`, in a partition that the planner does not know: so it looks up each key, instead of comparing each row of the
+/// partition with each key.
+const MATCHES: &str = "i.partition = d.partition AND i.name = d.name AND i.head = d.head AND i.tail_digest = d.digest";
+
+/// Joins rows with key ranges `d`, as [`MATCHES`] does.
+const LIES_IN: &str =
+    "i.partition = d.partition AND i.name = d.name AND i.head >= d.from_head AND (i.head > d.from_head OR i.tail >= d.from_tail)
+    AND i.head <= d.to_head AND (i.head < d.to_head OR i.tail < d.to_tail)";
+
+/// [`LIES_IN`] without the partition.
+const IN_RANGE: &str = "i.name = d.name AND i.head >= d.from_head AND (i.head > d.from_head OR i.tail >= d.from_tail)
+    AND i.head <= d.to_head AND (i.head < d.to_head OR i.tail < d.to_tail)";
 
 /// One or more statements of a group, for one part or several.
 ///
@@ -57,11 +75,12 @@ impl<'g> Step<'g> {
     ///
     /// # Errors
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a restored version that exceeds the engine's numbers.
-    pub(super) fn of(schema: &str, partition: &'g Partition, parts: &[Part<'g>], is_all: bool, now: Timestamp) -> Result<Self> {
+    pub(super) fn of(tables: &Tables, partition: &'g Partition, parts: &[Part<'g>], is_all: bool, now: Timestamp) -> Result<Self> {
         let batches = parts.iter().map(|part| part.batches).collect();
         let has_conditions = parts.iter().any(|part| part.batches.iter().any(|batch| !batch.preconditions.is_empty()));
         let changes = changes(parts);
-        let writing = Writing { schema, partition, parts, now: now.as_microsecond() };
+        let Tables { schema, is_sharded, .. } = tables;
+        let writing = Writing { schema, is_sharded: *is_sharded, partition, parts, now: now.as_microsecond() };
         if let ([Part { batches: all, effect }], [change]) = (parts, &changes[..])
             && is_all
             && !has_conditions
@@ -135,12 +154,18 @@ fn puts<'e, 'g>(effect: &'e Effect<'g>, change: Change) -> impl Iterator<Item = 
 /// The parts of a step, and where they are written.
 struct Writing<'w, 'g> {
     schema: &'w str,
+    is_sharded: bool,
     partition: &'g Partition,
     parts: &'w [Part<'g>],
     now: i64,
 }
 
 impl<'g> Writing<'_, 'g> {
+    /// Returns the condition that tells the coordinator of a cluster on which node the rows are. Other planners must not know it.
+    fn on_one_node(&self, at: &str) -> String {
+        if self.is_sharded { format!("i.partition = {at}::text AND ") } else { String::new() }
+    }
+
     /// Builds the statement of a group that only puts. Raising the counter waits for the lock.
     fn alone(&self, batches: &'g [Batch], effect: &Effect<'g>, change: Change) -> Result<Script<'g>> {
         let schema = self.schema;
@@ -163,7 +188,9 @@ impl<'g> Writing<'_, 'g> {
         let Self { schema, parts, .. } = self;
         let mut script = Script::default();
         let at = script.parameter(self.partition.encoded());
-        script.push(&format!("WITH base AS (SELECT version FROM {schema}.partitions WHERE partition = {at}::text AND {IS_WITHIN})"));
+        script.push(&format!(
+            "WITH base AS MATERIALIZED (SELECT version FROM {schema}.partitions WHERE partition = {at}::text AND {IS_WITHIN})"
+        ));
         if has_conditions {
             self.push_conditions(&mut script, &at);
         }
@@ -188,8 +215,8 @@ impl<'g> Writing<'_, 'g> {
         let at = script.parameter(self.partition.encoded());
         let indexes = script.parameter(numbered(self.parts).map(|(index, _)| index).collect::<Vec<_>>());
         script.push(&format!(
-            "WITH go AS (SELECT p.part, c.starts[p.part + 1] AS version
-             FROM {schema}.partitions c CROSS JOIN unnest({indexes}::int[]) AS p(part)
+            "WITH go AS MATERIALIZED (SELECT p.part, c.starts[p.part + 1] AS version
+             FROM {schema}.partitions c CROSS JOIN unnest({indexes}::int4[]) AS p(part)
              WHERE c.partition = {at}::text AND c.starts[p.part + 1] IS NOT NULL AND {IS_WITHIN})"
         ));
         self.push_change(&mut script, &at, change)?;
@@ -293,8 +320,8 @@ fn push_go(script: &mut Script<'_>, parts: &[Part<'_>], has_conditions: bool) ->
     let numbers = script.parameter(parts.iter().map(|part| number(part.effect.numbers)).collect::<Result<Vec<_>>>()?);
     let holds = if has_conditions { "WHERE NOT EXISTS (SELECT 1 FROM failing f WHERE f.part = p.part)" } else { "" };
     script.push(&format!(
-        ", parts AS (SELECT p.part, p.numbers FROM unnest({indexes}::int[], {numbers}::bigint[]) AS p(part, numbers))
-         , go AS (SELECT p.part, p.numbers, b.version + COALESCE(sum(p.numbers) OVER (
+        ", parts AS (SELECT p.part, p.numbers FROM unnest({indexes}::int4[], {numbers}::bigint[]) AS p(part, numbers))
+         , go AS MATERIALIZED (SELECT p.part, p.numbers, b.version + COALESCE(sum(p.numbers) OVER (
                 ORDER BY p.part ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS version
              FROM base b CROSS JOIN parts p {holds})"
     ));
@@ -337,7 +364,7 @@ impl<'g> Writing<'_, 'g> {
             }
         }
         let now = script.parameter(self.now);
-        script.push(", failing AS (SELECT DISTINCT ON (f.part) f.part, f.index, f.met FROM (");
+        script.push(", failing AS MATERIALIZED (SELECT DISTINCT ON (f.part) f.part, f.index, f.met FROM (");
         let places = places.parameters(script);
         let wanted = script.parameter(wanted);
         let keys = keys.parameters(script);
@@ -347,10 +374,10 @@ impl<'g> Writing<'_, 'g> {
              FROM unnest({places}, {wanted}::bigint[], {keys}) AS d(part, index, wanted, name, head, digest)
              LEFT JOIN LATERAL (
                SELECT i.version FROM {schema}.rows i
-               WHERE {} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint) OFFSET 0) i ON true
+               WHERE i.partition = {at}::text AND i.name = d.name AND i.head = d.head AND i.tail_digest = d.digest
+                 AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint) OFFSET 0) i ON true
              WHERE CASE d.wanted WHEN {ABSENT} THEN i.version IS NOT NULL WHEN {EXISTS} THEN i.version IS NULL
-                   ELSE i.version IS NULL OR i.version <> d.wanted END",
-            matches(at)
+                   ELSE i.version IS NULL OR i.version <> d.wanted END"
         ));
         if !ranges.is_empty() {
             let places = range_places.parameters(script);
@@ -362,9 +389,8 @@ impl<'g> Writing<'_, 'g> {
                     AS d(part, index, since, name, from_head, from_tail, to_head, to_tail)
                   CROSS JOIN LATERAL (
                     SELECT i.version FROM {schema}.rows i
-                    WHERE {} AND i.version > d.since AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
-                    ORDER BY i.head, i.tail LIMIT 1) n",
-                lies_in(at)
+                    WHERE i.partition = {at}::text AND {IN_RANGE} AND i.version > d.since AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint)
+                    ORDER BY i.head, i.tail LIMIT 1) n"
             ));
         }
         script.push(") f ORDER BY f.part, f.index)");
@@ -381,10 +407,11 @@ impl<'g> Writing<'_, 'g> {
         let indexes = script.parameter(indexes);
         let keys = keys.parameters(script);
         script.push(&format!(
-            ", deleted AS (DELETE FROM {}.rows i USING go, unnest({indexes}::int[], {keys}) AS d(part, name, head, digest)
-                 WHERE d.part = go.part AND {} RETURNING 1 AS one)",
+            ", keys AS MATERIALIZED (
+                 SELECT {at}::text AS partition, u.* FROM unnest({indexes}::int4[], {keys}) AS u(part, name, head, digest)
+               ), deleted AS (DELETE FROM {}.rows i USING go, keys d WHERE d.part = go.part AND {}{MATCHES} RETURNING 1 AS one)",
             self.schema,
-            matches(at)
+            self.on_one_node(at)
         ));
     }
 
@@ -402,10 +429,11 @@ impl<'g> Writing<'_, 'g> {
         }
         let ranges = ranges.parameters(script);
         script.push(&format!(
-            ", cleared AS (DELETE FROM {}.rows i
-                 USING go, unnest({ranges}) AS d(name, from_head, from_tail, to_head, to_tail) WHERE {}",
+            ", ranges AS MATERIALIZED (
+                 SELECT {at}::text AS partition, u.* FROM unnest({ranges}) AS u(name, from_head, from_tail, to_head, to_tail)
+               ), cleared AS (DELETE FROM {}.rows i USING go, ranges d WHERE {}{LIES_IN}",
             self.schema,
-            lies_in(at)
+            self.on_one_node(at)
         ));
         if !kept.is_empty() {
             let kept = kept.parameters(script);
@@ -429,11 +457,12 @@ impl<'g> Writing<'_, 'g> {
         let ends = script.parameter(ends);
         let now = script.parameter(self.now);
         script.push(&format!(
-            ", kept_alive AS (UPDATE {}.rows i SET expires_at = d.expires_at
-                 FROM go, unnest({keys}, {ends}::bigint[]) AS d(name, head, digest, expires_at)
-                 WHERE {} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint) RETURNING 1 AS one)",
+            ", keys AS MATERIALIZED (
+                 SELECT {at}::text AS partition, u.* FROM unnest({keys}, {ends}::bigint[]) AS u(name, head, digest, expires_at)
+               ), kept_alive AS (UPDATE {}.rows i SET expires_at = d.expires_at
+                 FROM go, keys d WHERE {}{MATCHES} AND (i.expires_at IS NULL OR i.expires_at > {now}::bigint) RETURNING 1 AS one)",
             self.schema,
-            matches(at)
+            self.on_one_node(at)
         ));
     }
 
@@ -461,7 +490,7 @@ impl<'g> Writing<'_, 'g> {
                  SELECT {at}::text, d.name, CASE d.head WHEN '' THEN lpad((go.version + 1 + d.number)::text, 20, '0') ELSE d.head END, d.tail,
                         d.digest, COALESCE(d.version, go.version + 1 + d.number), d.created_at, d.modified_at,
                         d.expires_at, octet_length(d.body), d.meta, d.body
-                 FROM go JOIN unnest({indexes}::int[], {tails}::text[], {keys}, {numbers}::bigint[], {versions}::bigint[], {created}::bigint[],
+                 FROM go JOIN unnest({indexes}::int4[], {tails}::text[], {keys}, {numbers}::bigint[], {versions}::bigint[], {created}::bigint[],
                    {modified}::bigint[], {ends}::bigint[], {metas}::bytea[], {bodies}::bytea[])
                    AS d(part, tail, name, head, digest, number, version, created_at, modified_at, expires_at, meta, body)
                    ON d.part = go.part
@@ -471,19 +500,6 @@ impl<'g> Writing<'_, 'g> {
         ));
         Ok(())
     }
-}
-
-/// Joins rows of the partition that the parameter `at` names with an array of keys.
-fn matches(at: &str) -> String {
-    format!("i.partition = {at}::text AND i.name = d.name AND i.head = d.head AND i.tail_digest = d.digest")
-}
-
-/// Joins rows of the partition that the parameter `at` names with an array of key ranges.
-fn lies_in(at: &str) -> String {
-    format!(
-        "i.partition = {at}::text AND i.name = d.name AND i.head >= d.from_head AND (i.head > d.from_head OR i.tail >= d.from_tail)
-         AND i.head <= d.to_head AND (i.head < d.to_head OR i.tail < d.to_tail)"
-    )
 }
 
 /// Returns the text of a namespace within its partition.
@@ -538,7 +554,7 @@ impl PlaceArrays {
 
     fn parameters(self, script: &mut Script<'_>) -> String {
         let (parts, indexes) = (script.parameter(self.parts), script.parameter(self.indexes));
-        format!("{parts}::int[], {indexes}::bigint[]")
+        format!("{parts}::int4[], {indexes}::bigint[]")
     }
 }
 

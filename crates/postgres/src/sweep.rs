@@ -4,7 +4,6 @@
 
 use super::Shared;
 use super::error::failed;
-use super::read;
 use super::script::Script;
 use std::collections::BTreeMap;
 use treehold_core::error::Result;
@@ -49,7 +48,7 @@ impl Shared {
         let limit = script.parameter(i64::try_from(count).unwrap_or(i64::MAX));
         script.push(&format!(
             "SELECT partition, name, head, tail_digest FROM {}.rows WHERE expires_at <= {now}::bigint ORDER BY expires_at LIMIT {limit}::bigint",
-            self.schema
+            self.tables.schema
         ));
         let rows = self.connections.read(&script).await?;
         let mut partitions = BTreeMap::<String, Expired>::new();
@@ -69,19 +68,22 @@ impl Shared {
         let now = script.parameter(self.clock.now().as_microsecond());
         let (names, heads) = (script.parameter(keys.names), script.parameter(keys.heads));
         let digests = script.parameter(keys.digests);
-        // Locked in a subquery for each key, which is one lookup.
+        let on_one_node = if self.tables.is_sharded { format!("i.partition = {at}::text AND ") } else { String::new() };
+        // Both steps look up each key.
         script.push(&format!(
-            "WITH swept AS (
-               DELETE FROM {schema}.rows WHERE partition = {at}::text AND expires_at <= {now}::bigint AND (partition, name, head, tail_digest) IN (
-                 SELECT r.partition, r.name, r.head, r.tail_digest
-                 FROM unnest({names}::text[], {heads}::text[], {digests}::bytea[]) AS d(name, head, digest)
-                 CROSS JOIN LATERAL (
-                   SELECT i.partition, i.name, i.head, i.tail_digest FROM {schema}.rows i
-                   WHERE i.partition = {at}::text AND i.name = d.name AND i.head = d.head AND i.tail_digest = d.digest
-                     AND i.expires_at <= {now}::bigint OFFSET 0 FOR UPDATE SKIP LOCKED) r)
-               RETURNING 1 AS one
+            "WITH expired AS MATERIALIZED (
+               SELECT r.partition, r.name, r.head, r.tail_digest
+               FROM unnest({names}::text[], {heads}::text[], {digests}::bytea[]) AS d(name, head, digest)
+               CROSS JOIN LATERAL (
+                 SELECT i.partition, i.name, i.head, i.tail_digest FROM {schema}.rows i
+                 WHERE i.partition = {at}::text AND i.name = d.name AND i.head = d.head AND i.tail_digest = d.digest
+                   AND i.expires_at <= {now}::bigint OFFSET 0 FOR UPDATE SKIP LOCKED) r
+             ), swept AS (
+               DELETE FROM {schema}.rows i USING expired e
+               WHERE {on_one_node}i.partition = e.partition AND i.name = e.name AND i.head = e.head AND i.tail_digest = e.tail_digest
+                 AND i.expires_at <= {now}::bigint RETURNING 1 AS one
              ) SELECT count(*) FROM swept",
-            schema = self.schema
+            schema = self.tables.schema
         ));
         let rows = self.connections.write(&script).await?;
         let removed: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
@@ -95,7 +97,7 @@ impl Shared {
         let (partition, name) = (script.parameter(partition), script.parameter(name));
         script.push(&format!(
             "SELECT partition, name FROM {}.namespaces WHERE (partition, name) > ({partition}, {name}) ORDER BY partition, name LIMIT {NAMESPACES_AT_ONCE}",
-            self.schema
+            self.tables.schema
         ));
         let rows = self.connections.read(&script).await?;
         let mut listed = BTreeMap::<String, Vec<String>>::new();
@@ -122,28 +124,31 @@ impl Shared {
             "SELECT w.name FROM unnest({names}::text[]) AS w(name)
              LEFT JOIN LATERAL (SELECT 1 AS one FROM {}.rows i WHERE i.partition = {at}::text AND i.name = w.name LIMIT 1) r ON true
              WHERE r.one IS NULL",
-            self.schema
+            self.tables.schema
         ));
         let rows = self.connections.read(&script).await?;
         rows.iter().map(|row| row.try_get(0).map_err(failed)).collect()
     }
 
-    /// Takes names in a partition off the list, unless they have rows by now: no writer adds any while the counter is locked.
+    /// Takes names in a partition off the list, unless they have rows by now: no writer adds any while the counter is locked. What the second
+    /// statement sees begins after the lock.
     async fn forget(&self, partition: &str, names: &[String]) -> Result<()> {
+        let schema = &self.tables.schema;
+        let mut lock = Script::new(format!("SELECT version FROM {schema}.partitions WHERE partition = "));
+        let at = lock.parameter(partition.to_owned());
+        lock.push(&format!("{at} FOR UPDATE"));
         let mut script = Script::default();
         let (at, names) = (script.parameter(partition.to_owned()), script.parameter(names.to_vec()));
         script.push(&format!(
-            "WITH counter AS (
-               SELECT partition FROM {schema}.partitions WHERE partition = {at}::text FOR UPDATE
+            "WITH empty AS MATERIALIZED (
+               SELECT w.name FROM unnest({names}::text[]) AS w(name)
+               LEFT JOIN LATERAL (SELECT 1 AS one FROM {schema}.rows i WHERE i.partition = {at}::text AND i.name = w.name LIMIT 1) r ON true
+               WHERE r.one IS NULL
              ), gone AS (
-               DELETE FROM {schema}.namespaces n USING counter c
-               WHERE n.partition = c.partition AND n.partition = {at}::text AND n.name = ANY({names}::text[])
-                 AND NOT EXISTS (SELECT 1 FROM {schema}.rows i WHERE i.partition = {at}::text AND i.name = n.name)
-               RETURNING n.version
+               DELETE FROM {schema}.namespaces n USING empty e WHERE n.partition = {at}::text AND n.name = e.name RETURNING n.version
              ) UPDATE {schema}.partitions p SET forgotten = greatest(p.forgotten, g.version)
-             FROM (SELECT max(version) AS version FROM gone) g WHERE p.partition = {at}::text AND g.version IS NOT NULL",
-            schema = self.schema
+             FROM (SELECT max(version) AS version FROM gone) g WHERE p.partition = {at}::text AND g.version IS NOT NULL"
         ));
-        self.connections.write(&script).await.map(drop)
+        self.connections.write_together(&[lock, script]).await
     }
 }

@@ -12,6 +12,7 @@ use super::connect::{Connections, TIMEOUT_MAX, run};
 use super::error::{busy, damaged, failed, gave_way, is_lost, is_of_one, is_refusal, silent};
 use super::part::statements;
 use super::read::version;
+use super::schema::Tables;
 use super::script::Script;
 use super::step::{BEGIN, Step, lock};
 use async_trait::async_trait;
@@ -51,9 +52,7 @@ pub(super) struct PostgresWriter {
     pub(super) places: Semaphore,
     pub(super) watches: Arc<Watches>,
     pub(super) clock: Clock,
-    pub(super) schema: String,
-    /// What the counter of a new partition starts at.
-    pub(super) first_version: i64,
+    pub(super) tables: Tables,
     pub(super) timeout: Duration,
 }
 
@@ -158,10 +157,10 @@ impl PostgresWriter {
 
     /// Makes the counter of a partition without rows; any number of processes may do so at once.
     async fn make_partition(&self, connection: &ClientWrapper, partition: &Partition) -> Result<()> {
-        let schema = &self.schema;
+        let schema = &self.tables.schema;
         let mut script = Script::default();
         let at = script.parameter(partition.encoded());
-        let first_version = script.parameter(self.first_version);
+        let first_version = script.parameter(self.tables.first_version);
         script.push(&format!(
             "INSERT INTO {schema}.partitions(partition, version, forgotten) SELECT {at}::text, {first_version}::bigint, 0
              WHERE NOT EXISTS (SELECT 1 FROM {schema}.rows WHERE partition = {at}::text) ON CONFLICT (partition) DO NOTHING"
@@ -207,7 +206,7 @@ impl PostgresWriter {
             };
         }
         let unsent = |error| Broken { error, may_have_effect: false };
-        let lock = lock(&self.schema, partition, group);
+        let lock = lock(&self.tables.schema, partition, group);
         let scripts: Vec<&Script<'_>> = std::iter::once(&lock).chain(steps.iter().flat_map(|step| &step.scripts)).collect();
         let mut statements = Vec::with_capacity(scripts.len());
         for script in &scripts {
@@ -254,7 +253,7 @@ impl PostgresWriter {
     /// Builds the statements of a group.
     fn steps<'g>(&self, partition: &'g Partition, group: &'g [Batch], now: Timestamp) -> Result<Vec<Step<'g>>> {
         let statements = statements(group, now);
-        statements.iter().map(|parts| Step::of(&self.schema, partition, parts, statements.len() == 1, now)).collect()
+        statements.iter().map(|parts| Step::of(&self.tables, partition, parts, statements.len() == 1, now)).collect()
     }
 
     /// Decodes the results of the statements, and notifies the watches. Returns `None` if there is no such partition.
@@ -263,7 +262,7 @@ impl PostgresWriter {
         let mut rows = rows.iter();
         for step in steps {
             let Some(first) = rows.next().filter(|rows| rows.len() == step.parts.len()) else { return Ok(None) };
-            let mut after = Version::default();
+            let mut after = Version::new(0);
             for row in first.iter().chain(rows.by_ref().take(step.scripts.len() - 1).flatten()) {
                 // The counter after a statement is in the second column of the first one, and the only one of the others.
                 after = after.max(version(row.try_get(usize::from(row.len() > 1)).map_err(failed)?)?);

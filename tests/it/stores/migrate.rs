@@ -67,8 +67,18 @@ fn fixture(layout: Layout, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(layout.directory()).join(name)
 }
 
+/// Returns a dump of a server's store in which namespaces have their present names, but one counter was for all partitions. It is that of
+/// the second layout, migrated.
+fn unpacked_of_one_counter(name: &str) -> Vec<u8> {
+    unpacked_from(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/layout3").join(name))
+}
+
 fn unpacked(layout: Layout, name: &str) -> Vec<u8> {
-    let output = Command::new("gzip").arg("-dc").arg(fixture(layout, name)).output().unwrap();
+    unpacked_from(&fixture(layout, name))
+}
+
+fn unpacked_from(file: &Path) -> Vec<u8> {
+    let output = Command::new("gzip").arg("-dc").arg(file).output().unwrap();
     assert!(output.status.success());
     output.stdout
 }
@@ -209,24 +219,30 @@ async fn interrupted(url: &str, tells: usize) -> bool {
 
 /// Migrates a store that `put` creates at a URL, once without interruption and once interrupted at each reported step.
 async fn migrates_from_every_step(layout: Layout, url: &str, put: impl AsyncFn()) {
-    let Expected { rows: expected, moved } = expected(layout);
+    let steps = migrates_from_every_step_to(&expected(layout), url, put).await;
+    assert!(steps > 5, "only {steps} steps reported progress");
+}
+
+/// Returns how many steps reported progress.
+async fn migrates_from_every_step_to(expected: &Expected, url: &str, put: impl AsyncFn()) -> usize {
+    let Expected { rows: expected, moved } = expected;
     put().await;
     let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
     assert!(OldLayout::is_source_of(&refused) && refused.message().contains("treehold store migrate"), "{refused}");
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     let planned = migrated(url, MigrateOptions::new().with_dry_run(true)).await.unwrap();
-    // In a cluster, every row moves to another slot besides.
+    // In PostgreSQL and in a Redis Cluster, every row moves to its partition besides.
     let spread = planned.rows.get("partitions").copied().unwrap_or(0);
-    assert_eq!((planned.outcome, planned.rows_total() - spread), (MigrateOutcome::Planned, moved));
+    assert_eq!((planned.outcome, planned.rows_total() - spread), (MigrateOutcome::Planned, *moved));
     assert!(open_store(url, &OpenStoreOptions::new()).await.is_err(), "a dry run changes nothing");
     let report = migrated(url, MigrateOptions::new()).await.unwrap();
     assert_eq!((report.outcome, &report.rows), (MigrateOutcome::Migrated, &planned.rows));
     assert_eq!(migrated(url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::UpToDate);
     let store = open_store(url, &OpenStoreOptions::new()).await.unwrap();
-    assert_same(&rows_of(&*store).await, &expected);
+    assert_same(&rows_of(&*store).await, expected);
     assert_eq!(store.check().await.unwrap().len(), 0);
     let mut newest: BTreeMap<Partition, u64> = BTreeMap::new();
-    for ((namespace, _), row) in &expected {
+    for ((namespace, _), row) in expected {
         let newest = newest.entry(Namespace::parse(namespace).unwrap().partition()).or_default();
         *newest = row.0.max(*newest);
     }
@@ -239,15 +255,15 @@ async fn migrates_from_every_step(layout: Layout, url: &str, put: impl AsyncFn()
     for tells in 0.. {
         put().await;
         if !interrupted(url, tells).await {
-            assert!(tells > 5, "only {tells} steps reported progress");
-            break;
+            return tells;
         }
         let again = migrated(url, MigrateOptions::new()).await.unwrap();
         assert_ne!(again.outcome, MigrateOutcome::Planned);
         let store = open_store(url, &OpenStoreOptions::new()).await.unwrap();
-        assert_same(&rows_of(&*store).await, &expected);
+        assert_same(&rows_of(&*store).await, expected);
         assert_eq!(store.check().await.unwrap().len(), 0, "interrupted after {tells}");
     }
+    unreachable!("a migration ends")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -500,8 +516,17 @@ async fn postgres_store_of_a_former_layout_keeps_every_row() {
     load(Layout::Second).await;
     client.batch_execute("INSERT INTO treehold.touched VALUES ('empty/', 1)").await.unwrap();
     migrated(&url, MigrateOptions::new()).await.unwrap();
-    let listed = client.query_one("SELECT count(*) FROM treehold.touched WHERE namespace = 'empty//'", &[]).await.unwrap();
+    let listed = "SELECT count(*) FROM treehold.namespaces WHERE partition = 'empty//' AND name = ''";
+    let listed = client.query_one(listed, &[]).await.unwrap();
     assert_eq!(listed.get::<_, i64>(0), 1);
+    // A store with a counter for all partitions. Its server finds no counter either.
+    let put = async || {
+        client.batch_execute("DROP SCHEMA IF EXISTS stratafs CASCADE; DROP SCHEMA IF EXISTS treehold CASCADE").await.unwrap();
+        client.batch_execute(&String::from_utf8(unpacked_of_one_counter("postgres.sql.gz")).unwrap()).await.unwrap();
+    };
+    let second = Expected { rows: expected(Layout::Second).rows, moved: 0 };
+    migrates_from_every_step_to(&second, &url, put).await;
+    assert!(client.batch_execute("UPDATE treehold.version_counter SET version = version").await.is_err());
     // A store with a named schema stays there.
     load(Layout::First).await;
     let named = format!("{url}?schema=stratafs");
@@ -521,7 +546,7 @@ async fn postgres_store_of_a_former_layout_keeps_every_row() {
 async fn mysql_store_of_a_former_layout_keeps_every_row() {
     let database = servers::mysql::database().await;
     let name = &database.name;
-    let tables = ["schema", "counter", "version_counter", "items", "rows", "bodies", "namespaces"];
+    let tables = ["schema", "counter", "version_counter", "former_counter", "partitions", "items", "rows", "bodies", "namespaces"];
     let load = async |layout: Layout| {
         for prefix in ["stratafs_", "treehold_"] {
             for table in tables {
@@ -534,6 +559,16 @@ async fn mysql_store_of_a_former_layout_keeps_every_row() {
         migrates_from_every_step(layout, &database.url, async || load(layout).await).await;
     }
     assert!(servers::mysql::administer(&format!("UPDATE `{name}`.`treehold_counter` SET version = version")).await.is_err());
+    let put = async || {
+        load(Layout::Second).await;
+        for table in tables {
+            servers::mysql::administer(&format!("DROP TABLE IF EXISTS `{name}`.`treehold_{table}`")).await.unwrap();
+        }
+        servers::mysql::load(&database, &String::from_utf8(unpacked_of_one_counter("mysql.sql.gz")).unwrap()).await;
+    };
+    let second = Expected { rows: expected(Layout::Second).rows, moved: 0 };
+    migrates_from_every_step_to(&second, &database.url, put).await;
+    assert!(servers::mysql::administer(&format!("UPDATE `{name}`.`treehold_version_counter` SET version = version")).await.is_err());
     // More rows than one statement moves, and a namespace that is only listed. Only the logs move before it.
     let numbers = "(WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 71) \
                    SELECT a.seq * 71 + b.seq AS seq FROM n a, n b) numbers";

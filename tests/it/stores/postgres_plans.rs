@@ -183,7 +183,7 @@ async fn every_prepared_statement_finds_rows_by_an_index_whatever_the_statistics
         schema
             .run(
                 "ALTER TABLE {s}.rows SET (autovacuum_enabled = off);
-                 INSERT INTO {s}.rows SELECT 'n' || n % 50, 'key' || n, '', '', n, n, n, CASE WHEN n % 2 = 0 THEN n END, 1, '', 'x'
+                 INSERT INTO {s}.rows SELECT 'p' || n % 7, 'n' || n % 50, 'key' || n, '', '', n, n, n, CASE WHEN n % 2 = 0 THEN n END, 1, '', 'x'
                  FROM generate_series(1, 5000) AS n",
             )
             .await;
