@@ -49,7 +49,8 @@ fn cluster(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Arc<Runtime>) {
     bench_partitions(group, runtime, "redis_cluster", &store);
 }
 
-fn bench_partitions(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, store: &Arc<dyn Store>) {
+/// Puts by sixteen writers, into one partition and into one for each.
+pub(crate) fn bench_partitions(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, store: &Arc<dyn Store>) {
     for partitions in [1, WRITERS] {
         group.bench_function(format!("put_16_writers_of_{partitions}_partitions/{name}"), |bencher| {
             bencher.iter_custom(|count| by_writers(runtime, store, partitions, count));

@@ -1,6 +1,7 @@
 //! The servers: PostgreSQL, MySQL or MariaDB, and Redis, each compared with its usual client.
 
 use crate::files::bench_grep;
+use crate::partitions::bench_partitions;
 use crate::raw::{Raw, Row, Writer, bench_raw};
 use crate::work::{WRITERS, bench_store};
 use ::redis::AsyncCommands;
@@ -25,7 +26,13 @@ pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Arc<Runt
         Ok(store) => {
             let store = Arc::new(store);
             bench_store(group, runtime, "postgres", || store.clone());
-            bench_grep(group, runtime, "postgres", &(store as Arc<dyn Store>));
+            let store: Arc<dyn Store> = store;
+            bench_grep(group, runtime, "postgres", &store);
+            bench_partitions(group, runtime, "postgres", &store);
+            // A connection for each writer, as the raw writers have.
+            let wide = with_parameter(&with_parameter(&postgres, "schema", &name), "connections_max", "32");
+            let wide: Arc<dyn Store> = Arc::new(runtime.block_on(PostgresStore::open(wide)).unwrap());
+            bench_partitions(group, runtime, "postgres_of_32_connections", &wide);
             bench_raw(group, runtime, "postgres_raw", |part| RawPostgres::open(runtime, &postgres, &table(part)));
             let drop =
                 format!("DROP SCHEMA {name} CASCADE; DROP TABLE IF EXISTS {}; DROP TABLE IF EXISTS {}", table("raw"), table("listed"));
@@ -38,7 +45,12 @@ pub(crate) fn bench(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Arc<Runt
         Ok(store) => {
             let store = Arc::new(store);
             bench_store(group, runtime, "mysql", || store.clone());
-            bench_grep(group, runtime, "mysql", &(store as Arc<dyn Store>));
+            let store: Arc<dyn Store> = store;
+            bench_grep(group, runtime, "mysql", &store);
+            bench_partitions(group, runtime, "mysql", &store);
+            let wide = with_parameter(&with_parameter(&mysql, "prefix", &table("")), "connections_max", "16");
+            let wide: Arc<dyn Store> = Arc::new(runtime.block_on(MysqlStore::open(wide)).unwrap());
+            bench_partitions(group, runtime, "mysql_of_16_connections", &wide);
             // Over TCP, like the store.
             let raw = with_parameter(&mysql, "prefer_socket", "false");
             bench_raw(group, runtime, "mysql_raw", |part| RawMysql::open(runtime, &raw, &table(part)));

@@ -45,6 +45,16 @@ pub(crate) async fn schema() -> Schema {
     Schema { name, url: server() }
 }
 
+/// Names a fresh schema, and makes and distributes its tables if the server is the coordinator of a Citus cluster.
+pub(crate) async fn distributed_schema() -> Schema {
+    let schema = schema().await;
+    if std::env::var_os("TREEHOLD_TEST_CITUS").is_some() {
+        drop(PostgresStore::open_with(schema.options()).await.unwrap());
+        schema.distribute().await;
+    }
+    schema
+}
+
 async fn probe() -> Result<(), String> {
     let connected = tokio::time::timeout(std::time::Duration::from_secs(3), connect(&server())).await;
     let error: &dyn std::fmt::Display = match &connected {

@@ -2,23 +2,19 @@
 //!
 //! A durable commit on a server costs a round trip and a disk flush, whether it holds one batch or fifty. So a batch
 //! that arrives while a group of its partition is being written goes on a queue, and the next group takes all that wait
-//! there. Groups of different partitions are written at the same time, in lanes: the hash of a partition names its lane.
-//! Each lane is drained by its own task, so a caller that goes away leaves nothing half done. While nothing is written
-//! there is no thread or task, and there is no handle to close.
+//! there. Each partition has a queue of its own while it is written to, which its own task drains. So partitions do not
+//! wait for each other, except for a connection, and a caller that goes away leaves nothing half done. While nothing is
+//! written there is no queue, thread or task, and there is no handle to close.
 
 use super::{Batch, Partition};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
-
-/// How many groups are written at a time, at most; an engine's connections may be fewer. A lane without work costs
-/// nothing. Partitions that share a lane wait for each other.
-const LANES: usize = 64;
 
 /// The capacity of all queues together in batches; further callers wait for room.
 const QUEUE: usize = 1_024;
@@ -46,26 +42,19 @@ pub trait GroupWriter: Send + Sync + 'static {
 /// Hands batches to a writer, in groups.
 #[derive(Debug)]
 pub struct Combiner<W> {
-    lanes: Vec<Arc<Lane<W>>>,
+    shared: Arc<Shared<W>>,
     room: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
-struct Lane<W> {
+struct Shared<W> {
     writer: Arc<W>,
-    queue: Mutex<Queue>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Request>,
-    /// Whether a task is draining the queue.
-    is_taken: bool,
+    /// A partition has a queue while a task drains it.
+    queues: Mutex<HashMap<Partition, VecDeque<Request>>>,
 }
 
 #[derive(Debug)]
 struct Request {
-    partition: Partition,
     batch: Batch,
     answer: oneshot::Sender<Answer>,
     /// Reserves room in the queue.
@@ -80,10 +69,10 @@ enum Answer {
 }
 
 impl<W: GroupWriter> Combiner<W> {
-    /// Makes a combiner with empty queues.
+    /// Makes a combiner without queues.
     pub fn new(writer: Arc<W>) -> Self {
-        let lane = |_| Arc::new(Lane { writer: writer.clone(), queue: Mutex::default() });
-        Self { lanes: (0..LANES).map(lane).collect(), room: Arc::new(Semaphore::new(QUEUE)) }
+        let shared = Shared { writer, queues: Mutex::default() };
+        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(QUEUE)) }
     }
 
     /// Queues a valid batch and waits until it is durable. A batch of nothing has no partition, and is done at once.
@@ -97,12 +86,11 @@ impl<W: GroupWriter> Combiner<W> {
     /// before the batch is taken.
     pub async fn commit(&self, mut batch: Batch) -> Result<Vec<Version>> {
         let Some(partition) = batch.partition() else { return Ok(Vec::new()) };
-        let lane = self.lane(&partition);
         for _ in 0..RUNTIMES_MAX {
             let place = self.room.clone().acquire_owned().await.map_err(|source| not_taken().with_source(source))?;
             let (answer, answered) = oneshot::channel();
-            if lane.push(Request { partition: partition.clone(), batch, answer, _place: place }) {
-                let mut turn = Turn { lane: lane.clone(), is_over: false };
+            if self.shared.push(&partition, Request { batch, answer, _place: place }) {
+                let mut turn = Turn { shared: self.shared.clone(), partition: partition.clone(), is_over: false };
                 tokio::spawn(async move { turn.run().await });
             }
             match answered.await {
@@ -113,97 +101,77 @@ impl<W: GroupWriter> Combiner<W> {
         }
         Err(not_taken())
     }
+}
 
-    fn lane(&self, partition: &Partition) -> &Arc<Lane<W>> {
-        let mut hasher = DefaultHasher::new();
-        partition.hash(&mut hasher);
-        &self.lanes[(hasher.finish() % LANES as u64) as usize]
+impl<W> Shared<W> {
+    /// Queues a request. Returns true if the partition has no task and the caller must start one.
+    fn push(&self, partition: &Partition, request: Request) -> bool {
+        match self.queues.lock().entry(partition.clone()) {
+            Entry::Occupied(mut queue) => {
+                queue.get_mut().push_back(request);
+                false
+            }
+            Entry::Vacant(queue) => {
+                queue.insert(VecDeque::from([request]));
+                true
+            }
+        }
     }
 }
 
-impl<W> Lane<W> {
-    /// Queues a request. Returns true if no task is draining the queue and the caller must start one.
-    fn push(&self, request: Request) -> bool {
-        let mut queue = self.queue.lock();
-        queue.waiting.push_back(request);
-        !std::mem::replace(&mut queue.is_taken, true)
-    }
-}
-
-/// The one task that drains the queue of a lane. It is dropped when the queue is empty, when it panics and when its runtime ends.
+/// The one task that drains the queue of a partition. It is dropped when the queue is empty, when it panics and when its runtime ends.
 struct Turn<W> {
-    lane: Arc<Lane<W>>,
-    /// Set when the queue was empty and the turn was given up; another task may own the queue by now.
+    shared: Arc<Shared<W>>,
+    partition: Partition,
+    /// Set when the queue was empty and was removed; another task may own the next one by now.
     is_over: bool,
 }
 
 impl<W: GroupWriter> Turn<W> {
     async fn run(&mut self) {
-        loop {
-            let Some((partition, group, answers)) = self.gather() else { return };
-            let results = self.lane.writer.write(&partition, &group).await;
-            assert_eq!(results.len(), group.len(), "the engine must return one result for each batch");
-            for (answer, result) in answers.into_iter().zip(results) {
-                // The receiver may be gone; the batch was written anyway.
-                let _ = answer.send(Answer::Done(result));
+        while !self.is_over {
+            let (group, answers) = self.gather();
+            if !group.is_empty() {
+                let results = self.shared.writer.write(&self.partition, &group).await;
+                assert_eq!(results.len(), group.len(), "the engine must return one result for each batch");
+                for (answer, result) in answers.into_iter().zip(results) {
+                    // The receiver may be gone; the batch was written anyway.
+                    let _ = answer.send(Answer::Done(result));
+                }
             }
             // The callers just answered submit their next batches now. Yielding lets those join the waiting ones in a
             // single group; otherwise two halves would alternate. The runtime of an answered caller may never be driven
             // again, so give up the turn before yielding.
             self.put_down();
-            tokio::task::yield_now().await;
-            if !self.take_up() {
-                return;
+            if !self.is_over {
+                tokio::task::yield_now().await;
             }
         }
     }
 
     /// Gives up the turn if the queue is empty; whoever queues the next batch takes it.
     fn put_down(&mut self) {
-        let mut queue = self.lane.queue.lock();
-        if queue.waiting.is_empty() {
-            queue.is_taken = false;
+        let mut queues = self.shared.queues.lock();
+        if queues.get(&self.partition).is_none_or(VecDeque::is_empty) {
+            queues.remove(&self.partition);
             self.is_over = true;
         }
     }
 
-    /// Reclaims the turn after giving it up. Returns whether this task has it.
-    fn take_up(&mut self) -> bool {
-        let mut queue = self.lane.queue.lock();
-        if self.is_over && !queue.is_taken {
-            queue.is_taken = true;
-            self.is_over = false;
-        }
-        !self.is_over
-    }
-
-    /// Takes the batches of the partition that has waited longest, up to the limits of a group. Without any, the turn
-    /// ends.
-    fn gather(&mut self) -> Option<(Partition, Vec<Batch>, Vec<oneshot::Sender<Answer>>)> {
+    /// Takes queued batches up to the limits of a group.
+    fn gather(&mut self) -> (Vec<Batch>, Vec<oneshot::Sender<Answer>>) {
         let (mut group, mut answers, mut size_bytes) = (Vec::new(), Vec::new(), 0);
-        let mut queue = self.lane.queue.lock();
-        queue.waiting.retain(|request| !request.answer.is_closed());
-        let Some(partition) = queue.waiting.front().map(|request| request.partition.clone()) else {
-            queue.is_taken = false;
-            self.is_over = true;
-            return None;
-        };
-        let mut others = VecDeque::new();
-        while let Some(request) = queue.waiting.pop_front() {
-            if request.partition != partition {
-                others.push_back(request);
-                continue;
-            }
-            size_bytes += request.batch.size_bytes();
-            group.push(request.batch);
-            answers.push(request.answer);
-            if group.len() == GROUP_BATCHES_MAX || size_bytes >= GROUP_BYTES_MAX {
-                break;
+        let mut queues = self.shared.queues.lock();
+        let Some(queue) = queues.get_mut(&self.partition) else { return (group, answers) };
+        while group.len() < GROUP_BATCHES_MAX && size_bytes < GROUP_BYTES_MAX {
+            let Some(request) = queue.pop_front() else { break };
+            if !request.answer.is_closed() {
+                size_bytes += request.batch.size_bytes();
+                group.push(request.batch);
+                answers.push(request.answer);
             }
         }
-        others.append(&mut queue.waiting);
-        queue.waiting = others;
-        Some((partition, group, answers))
+        (group, answers)
     }
 }
 
@@ -213,11 +181,8 @@ impl<W> Drop for Turn<W> {
         if self.is_over {
             return;
         }
-        let mut queue = self.lane.queue.lock();
-        queue.is_taken = false;
-        let left = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        for Request { batch, answer, .. } in left {
+        let left = self.shared.queues.lock().remove(&self.partition);
+        for Request { batch, answer, .. } in left.into_iter().flatten() {
             let _ = answer.send(Answer::Again(batch));
         }
     }
@@ -269,38 +234,22 @@ mod tests {
         Batch::new().put(&Namespace::parse(partition).expect("a legal namespace"), key, "body")
     }
 
-    /// Returns a partition that has, or has not, the lane of `a`.
-    fn with_lane_of_a(combiner: &Combiner<Gated>, is_same: bool) -> String {
-        let lane = |text: &str| Arc::as_ptr(combiner.lane(&Namespace::parse(text).expect("a legal namespace").partition()));
-        let found = (0..10_000).map(|number| format!("p{number}")).find(|text| (lane(text) == lane("a")) == is_same);
-        found.expect("one in 64 has it")
-    }
-
     #[tokio::test]
-    async fn partitions_of_different_lanes_are_written_at_the_same_time() {
+    async fn partitions_are_written_at_the_same_time() {
         let (combiner, gate, groups) = gated();
-        let other = with_lane_of_a(&combiner, false);
-        let works = join_all([combiner.commit(batch("k")), combiner.commit(batch_in(&other, "k"))]);
+        let works = join_all((0..20).map(|number| combiner.commit(batch_in(&format!("p{}", number % 5), "k"))));
         let opened = async {
-            while groups.lock().len() < 2 {
+            while groups.lock().len() < 5 {
                 tokio::task::yield_now().await;
             }
-            gate.add_permits(2);
+            gate.add_permits(20);
         };
         let (answers, ()) = tokio::join!(works, opened);
         assert!(answers.iter().all(Result::is_ok));
-    }
-
-    #[tokio::test]
-    async fn partitions_of_one_lane_take_turns() {
-        let (combiner, gate, groups) = gated();
-        let other = with_lane_of_a(&combiner, true);
-        gate.add_permits(100);
-        let batches = (0..30).map(|number| if number % 3 == 0 { batch_in(&other, "k") } else { batch("k") });
-        let answers = join_all(batches.map(|batch| combiner.commit(batch))).await;
-        assert!(answers.iter().all(Result::is_ok));
-        let groups = groups.lock().clone();
-        assert_eq!((groups.iter().sum::<usize>(), groups.len() <= 4), (30, true), "{groups:?}");
+        assert_eq!(groups.lock().iter().sum::<usize>(), 20);
+        while !combiner.shared.queues.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

@@ -338,7 +338,7 @@ async fn histories_of_processes_are_linearizable_on_postgres() {
     if is_part() {
         return check_processes("histories_of_processes_are_linearizable_on_postgres", "", open).await;
     }
-    let schema = crate::servers::postgres::schema().await;
+    let schema = crate::servers::postgres::distributed_schema().await;
     check_processes("histories_of_processes_are_linearizable_on_postgres", &schema.name, open).await;
 }
 

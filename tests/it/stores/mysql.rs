@@ -230,6 +230,71 @@ async fn batch_refused_by_the_server_fails_alone() {
 
 #[tokio::test]
 #[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
+async fn writer_of_a_partition_waits_for_no_other_partition() {
+    let database = fresh().await;
+    let store = MysqlStore::open(&database.url).await.unwrap();
+    let a = namespace();
+    store.commit(Batch::new().put(&a, "k", "v")).await.unwrap();
+    let mut other = mysql_async::Conn::from_url(&database.url).await.unwrap();
+    let locked = a.partition();
+    let sql =
+        format!("START TRANSACTION; SELECT version FROM treehold_partitions WHERE partition_name = '{}' FOR UPDATE", locked.encoded());
+    other.query_drop(sql).await.unwrap();
+    let waiting = tokio::spawn({
+        let (store, batch) = (store.clone(), Batch::new().expect(&a, "new", Condition::Absent).put(&a, "new", "v"));
+        async move { store.commit(batch).await }
+    });
+    blocked(&database).await;
+    let spaces: Vec<_> = (0..40).map(|number| Namespace::new([format!("other {number}")]).unwrap()).collect();
+    let batches = spaces.iter().flat_map(|space| {
+        let put = Batch::new().put(space, "k", "v");
+        [put.clone(), put.clone().expect(space, "l", Condition::Absent).delete(space, "m"), put.delete_prefix(space, "x/")]
+    });
+    let written = tokio::time::timeout(PATIENCE, join_all(batches.map(|batch| store.commit(batch)))).await.expect("a partition is locked");
+    assert!(written.iter().all(Result::is_ok), "{written:?}");
+    assert!(!waiting.is_finished());
+    other.query_drop("ROLLBACK").await.unwrap();
+    assert!(waiting.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
+async fn partition_is_made_with_its_first_row() {
+    let database = fresh().await;
+    let (store, proxy) = proxied(&database).await;
+    let rows = async || {
+        administer(&format!("SELECT * FROM `{}`.treehold_partitions WHERE partition_name > ''", database.name)).await.unwrap().len()
+    };
+    let space = |name: &str| Namespace::new([name]).unwrap();
+    let absent = space("absent");
+    assert_eq!(store.commit(Batch::new().delete(&absent, "k").delete_prefix(&absent, "")).await.unwrap(), []);
+    let refused = store.commit(Batch::new().expect(&absent, "k", Condition::Exists).put(&absent, "k", "v")).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.change()), (ErrorKind::Conflict, Some(0)));
+    assert_eq!((store.current_version(&absent.partition()).await.unwrap().number(), rows().await), (0, 0));
+    proxy.round_trips();
+    store.commit(Batch::new().put(&space("first"), "k", "v")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 5, "three more than a commit");
+    // Concurrent first commits of several processes.
+    let others = join_all((0..4).map(|_| MysqlStore::open(&database.url))).await;
+    let second = space("second");
+    let puts = others.iter().flat_map(|store| {
+        let store = store.as_ref().unwrap();
+        (0..4).map(|number| store.commit(Batch::new().put(&second, format!("{number}"), "v")))
+    });
+    let mut versions: Vec<u64> = join_all(puts).await.into_iter().map(|put| put.unwrap()[0].number()).collect();
+    versions.sort_unstable();
+    assert_eq!((versions, rows().await), ((1..=16).collect(), 2));
+    // A counter that is lost is never made again beneath rows.
+    administer(&format!("DELETE FROM `{}`.treehold_partitions WHERE partition_name = 'second//'", database.name)).await.unwrap();
+    let lost = store.commit(Batch::new().put(&second, "k", "v")).await.unwrap_err();
+    assert_eq!((lost.kind(), lost.is_without_effect()), (ErrorKind::Corrupt, true), "{lost:?}");
+    assert_eq!(store.current_version(&second.partition()).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(store.check().await.unwrap().iter().any(|error| error.message().contains("version counter is missing (4)")));
+    store.commit(Batch::new().put(&namespace(), "k", "other partitions are not affected")).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs MySQL or MariaDB: run scripts/servers.sh"]
 async fn group_keeps_the_order_of_its_batches() {
     let database = fresh().await;
     let store = MysqlStore::open(&database.url).await.unwrap();

@@ -1,7 +1,7 @@
 //! PostgreSQL: refusals, sharing between processes, broken connections, and the cost of calls.
 
 use super::namespace;
-use crate::servers::postgres::{Schema, connect, fresh_with, proxied, schema, server};
+use crate::servers::postgres::{Schema, connect, distributed_schema, fresh_with, proxied, schema, server};
 use crate::servers::proxy::Break;
 use jiff::Timestamp;
 use proptest::collection::vec;
@@ -414,6 +414,97 @@ async fn wait_for_another_writers_lock_is_bounded() {
     }
     assert_eq!(meanwhile.as_deref(), Some("before"), "reads wait for nobody");
     put(&store, "k", "after").await;
+}
+
+/// Counts the rows of all nodes of a Citus cluster, and those of the one that has the fewest.
+#[tokio::test]
+#[ignore = "needs a Citus cluster: run scripts/citus.sh"]
+async fn partitions_spread_over_the_workers_of_a_cluster() {
+    assert!(std::env::var_os("TREEHOLD_TEST_CITUS").is_some(), "no Citus cluster: run scripts/citus.sh");
+    let schema = distributed_schema().await;
+    let store = open(&schema).await;
+    for number in 0..64 {
+        let space = Namespace::new(["acme".to_owned(), format!("user {number}"), "notes".to_owned()]).unwrap();
+        store.commit(Batch::new().put(&space, "k", "v").put(&space, "l", "v")).await.unwrap();
+    }
+    let client = connect(&server()).await.unwrap();
+    let sql = format!(
+        "SELECT nodeport, sum(result::bigint)::bigint FROM run_command_on_shards('\"{}\".rows', 'SELECT count(*) FROM %s') r
+         JOIN pg_dist_shard_placement p USING (shardid) GROUP BY nodeport",
+        schema.name
+    );
+    let nodes: Vec<i64> = client.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(1)).collect();
+    assert_eq!((nodes.len() >= 2, nodes.iter().sum::<i64>()), (true, 128), "{nodes:?}");
+    assert!(nodes.iter().all(|rows| *rows > 0 && rows % 2 == 0), "a partition is on one node: {nodes:?}");
+    assert_eq!(store.stats().await.unwrap().namespaces, 64);
+    assert!(store.check().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+async fn writer_of_a_partition_waits_for_no_other_partition() {
+    let schema = schema().await;
+    let store = PostgresStore::open_with(schema.options().with_timeout(Duration::from_secs(20))).await.unwrap();
+    put(&store, "k", "v").await;
+    let lock = connect(&schema.url).await.unwrap();
+    let locked = namespace().partition();
+    let sql = format!("BEGIN; SELECT version FROM \"{}\".partitions WHERE partition = '{}' FOR UPDATE", schema.name, locked.encoded());
+    lock.batch_execute(&sql).await.unwrap();
+    let mut waiting: Vec<_> = (0..8).map(|number| Box::pin(store.commit(conditional(&format!("waiting {number}"))))).collect();
+    assert!(futures::poll!(&mut waiting[0]).is_pending());
+    let others: Vec<_> = (0..40).map(|number| Namespace::new([format!("other {number}")]).unwrap()).collect();
+    let batches = others.iter().flat_map(|other| {
+        let put = Batch::new().put(other, "k", "v");
+        [put.clone(), put.clone().expect(other, "l", Condition::Absent).delete(other, "m"), put.delete_prefix(other, "x/")]
+    });
+    // They are written while the others wait, by the connections that are left.
+    let done = futures::future::join_all(batches.map(|batch| store.commit(batch)));
+    let written = tokio::time::timeout(Duration::from_secs(15), done).await.expect("another partition is locked");
+    assert!(written.iter().all(Result::is_ok), "{written:?}");
+    assert!(waiting.iter_mut().all(|commit| futures::FutureExt::now_or_never(commit).is_none()));
+    lock.batch_execute("ROLLBACK").await.unwrap();
+    assert!(futures::future::join_all(waiting).await.iter().all(Result::is_ok));
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+async fn partition_is_made_with_its_first_row() {
+    let schema = schema().await;
+    let (proxy, url) = proxied(&schema).await;
+    let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name).with_connections_max(2)).await.unwrap();
+    let rows = async || {
+        let client = connect(&schema.url).await.unwrap();
+        let sql = format!("SELECT count(*) FROM \"{}\".partitions", schema.name);
+        client.query_one(&sql, &[]).await.unwrap().get::<_, i64>(0)
+    };
+    let space = |name: &str| Namespace::new([name]).unwrap();
+    let absent = space("absent");
+    assert_eq!(store.commit(Batch::new().delete(&absent, "k").delete_prefix(&absent, "")).await.unwrap(), []);
+    assert_eq!(store.commit(Batch::new().touch(&absent, "k", None)).await.unwrap(), []);
+    let refused = store.commit(Batch::new().expect(&absent, "k", Condition::Exists).put(&absent, "k", "v")).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.change()), (ErrorKind::Conflict, Some(0)));
+    assert_eq!((store.current_version(&absent.partition()).await.unwrap(), rows().await), (Version::new(0), 0));
+    for name in ["first", "second"] {
+        proxy.round_trips();
+        store.commit(Batch::new().put(&space(name), "k", "v")).await.unwrap();
+        // Each statement is prepared once, in a round trip of its own.
+        assert!(name == "first" || proxy.round_trips() == 3, "the attempt, the counter, the commit");
+    }
+    // Concurrent first commits of several processes.
+    let others = futures::future::join_all((0..4).map(|_| open(&schema))).await;
+    let third = space("third");
+    let puts = others.iter().flat_map(|store| (0..4).map(|number| store.commit(Batch::new().put(&third, format!("{number}"), "v"))));
+    let mut versions: Vec<Version> = futures::future::join_all(puts).await.into_iter().map(|put| put.unwrap()[0]).collect();
+    versions.sort();
+    assert_eq!(versions, (1..=16).map(Version::new).collect::<Vec<_>>());
+    assert_eq!(rows().await, 3);
+    // A counter that is lost is never made again beneath rows.
+    schema.run("DELETE FROM {s}.partitions WHERE partition = 'third//'").await;
+    let lost = store.commit(Batch::new().put(&third, "k", "v")).await.unwrap_err();
+    assert_eq!((lost.kind(), lost.is_without_effect()), (ErrorKind::Corrupt, true), "{lost:?}");
+    assert_eq!(store.current_version(&third.partition()).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(store.check().await.unwrap().len(), 1);
+    put(&store, "k", "other partitions are not affected").await;
 }
 
 #[tokio::test]

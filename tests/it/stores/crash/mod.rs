@@ -456,7 +456,7 @@ async fn killed_postgres_writer_loses_and_tears_nothing() {
     if let Some((schema, first)) = part() {
         return write(open_postgres(&schema).await, first).await;
     }
-    let schema = crate::servers::postgres::schema().await;
+    let schema = crate::servers::postgres::distributed_schema().await;
     let test = "killed_postgres_writer_loses_and_tears_nothing";
     kill_again_and_again(test, Path::new(&schema.name), open_postgres_after_kill, check).await;
 }
@@ -470,7 +470,7 @@ async fn four_processes_lose_no_increment_in_postgres() {
     if part().is_some() {
         return count_in_four_processes(test, Path::new(""), open_postgres).await;
     }
-    let schema = crate::servers::postgres::schema().await;
+    let schema = crate::servers::postgres::distributed_schema().await;
     count_in_four_processes(test, Path::new(&schema.name), open_postgres).await;
 }
 
@@ -482,7 +482,7 @@ async fn four_processes_lose_no_increment_in_postgres() {
 async fn killed_postgres_server_keeps_acknowledged_commits() {
     let restart = std::env::var("TREEHOLD_TEST_POSTGRES_RESTART").expect("scripts/kill-postgres.sh sets it");
     let kills: usize = std::env::var("TREEHOLD_KILLS").map_or(20, |kills| kills.parse().unwrap());
-    let schema = crate::servers::postgres::schema().await;
+    let schema = crate::servers::postgres::distributed_schema().await;
     let store = open_postgres(Path::new(&schema.name)).await;
     let (mut kept, mut acknowledged, mut open_ended) = ([0; SLOTS as usize], 0, 0);
     for round in 0..kills {
