@@ -125,6 +125,6 @@ elif command -v redis-server > /dev/null; then
   within=(scripts/redis-cluster.sh)
 fi
 if [ $# = 0 ]; then
-  set -- cargo test --all-features -- --include-ignored --skip galera --skip hot_standby_serves_reads --skip killed_postgres_server_keeps
+  set -- cargo test --all-features -- --include-ignored --skip galera --skip citus --skip hot_standby_serves_reads --skip killed_postgres_server_keeps
 fi
 "${within[@]}" "$@"

@@ -69,7 +69,7 @@ pub struct MysqlOptions {
     pub prefix: String,
     /// The clock for creation, modification and expiry times.
     pub clock: Clock,
-    /// The most concurrent connections, for reads and writes. As many partitions are written at once. Default 8.
+    /// The most concurrent connections, at most half of them for writes: as many partitions are written at once. Default 8.
     pub connections_max: usize,
     /// The time limit for establishing a connection. Default 5 s.
     pub connect_timeout: Duration,
@@ -142,11 +142,10 @@ impl fmt::Debug for MysqlOptions {
 /// A store in MySQL 8.0, MariaDB 10.6 or newer, alone or in a Galera cluster. Clones share the store.
 ///
 /// Round trips: one for a get, a read of several items, a list of namespaces, and a page without a delimiter. Two
-/// for a commit, however many callers in its partition share it (four on a node of a Galera cluster), four more for the
-/// first one of a partition, plus one per body of at least
-/// 128 KiB and one for the statements before it. A page with a delimiter takes one if at most 256 rows lie on it
-/// and in its groups, and one or two more otherwise. Connections are opened on demand and reused. A read whose
-/// connection was closed by the server is repeated on another one.
+/// for a commit, however many callers in its partition share it (four on a node of a Galera cluster), plus one per body
+/// of at least 128 KiB and one for the statements before it, and four for the first commit to a partition. A page with a
+/// delimiter takes one if at most 256 rows lie on it and in its groups, and one or two more otherwise. Connections are
+/// opened on demand and reused. A read whose connection was closed by the server is repeated on another one.
 ///
 /// # Examples
 /// ```no_run
@@ -228,7 +227,7 @@ impl MysqlStore {
             text_bytes_max,
         });
         let shared = Shared {
-            combiner: Combiner::new(writer.clone()),
+            combiner: Combiner::new(writer.clone(), (connections_max / 2).max(1)),
             sweeper: writer,
             reader: Reader::new(pool.clone(), tables.clone(), text_bytes_max),
             capabilities: StoreCapabilities::new(facts.durability)

@@ -96,8 +96,7 @@ async fn migrate_locked(
     if place.version < ONE_COUNTER {
         move_to_partitions(connection, tables, &mut progress, tell).await?;
     }
-    count_by_partition(connection, tables).await?;
-    tell(progress);
+    count_by_partition(connection, tables, &mut || tell(progress)).await?;
     Ok(MigrateReport::of(how, counts.into_rows()).with_taken_from(place.taken_from(tables)))
 }
 
@@ -191,30 +190,40 @@ async fn move_to_partitions(
 }
 
 /// Takes the step from one counter to one for each partition, which all start at its number. Servers of the former version find no counter.
-async fn count_by_partition(connection: &mut Connection, tables: &Tables) -> Result<()> {
+async fn count_by_partition(connection: &mut Connection, tables: &Tables, tell: &mut (dyn FnMut() + Send)) -> Result<()> {
     set_version(connection, tables, ONE_COUNTER_MOVING).await?;
+    tell();
     let Tables { prefix, partitions, namespaces, .. } = tables;
     let there = existing(connection, prefix).await?;
     let former = format!("`{prefix}former_counter`");
     if there.contains("version_counter") {
         rename_tables(connection, &format!("`{prefix}version_counter` TO {former}")).await?;
+        tell();
     }
     run(connection, &creation_of_partitions(tables)).await?;
+    tell();
     // An interrupted migration may have removed it, once the other counters were there.
     if existing(connection, prefix).await?.contains("former_counter") {
         let (new, of) = (quoted(NEW.as_bytes()), partition_of("n.namespace"));
-        let forgotten = format!("COALESCE((SELECT f.version FROM {namespaces} f WHERE f.namespace = x''), 0)");
         for sql in [
             format!(
-                "INSERT IGNORE INTO {partitions} SELECT DISTINCT {of}, c.version, {forgotten} FROM {namespaces} n CROSS JOIN {former} c \
+                "INSERT IGNORE INTO {partitions} SELECT DISTINCT {of}, c.version FROM {namespaces} n CROSS JOIN {former} c \
                  WHERE n.namespace > x'' AND c.id = 1"
             ),
-            format!("INSERT IGNORE INTO {partitions} SELECT {new}, c.version, 0 FROM {former} c WHERE c.id = 1"),
+            format!("INSERT IGNORE INTO {partitions} SELECT {new}, c.version FROM {former} c WHERE c.id = 1"),
             format!("DELETE FROM {namespaces} WHERE namespace = x''"),
             format!("DROP TABLE {former}"),
         ] {
             run(connection, &sql).await?;
+            tell();
         }
+    }
+    let column = format!(
+        "SELECT 1 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{prefix}namespaces' AND COLUMN_NAME = 'version'"
+    );
+    if !connection.run(column).await.map_err(failed)?.concat().is_empty() {
+        run(connection, &format!("ALTER TABLE {namespaces} DROP COLUMN version")).await?;
+        tell();
     }
     set_version(connection, tables, SCHEMA.into()).await
 }

@@ -90,10 +90,10 @@ impl<'b> Plan<'b> {
         if self.mark.is_none() {
             self.statement(set_counter(&self.tables, self.partition, &version, None));
         }
-        let rows = self.written.keys().map(|namespace| format!("({}, {version})", quoted(namespace.as_bytes())).into_bytes()).collect();
-        self.insert(&format!("INSERT INTO {} (namespace, version) VALUES ", self.tables.namespaces), rows, UPDATE_NAMESPACE);
+        let rows = self.written.keys().map(|namespace| format!("({})", quoted(namespace.as_bytes())).into_bytes()).collect();
+        self.insert(&format!("INSERT INTO {} (namespace) VALUES ", self.tables.namespaces), rows, LISTED_ALREADY);
         let emptied = self.written.iter().filter(|(_, is_emptied)| **is_emptied).map(|(namespace, _)| *namespace).collect();
-        for sql in trims(&self.tables, self.partition, &emptied, &version) {
+        for sql in trims(&self.tables, &emptied) {
             self.statement(sql);
         }
         if self.mark.is_some() {
@@ -121,18 +121,27 @@ impl<'b> Plan<'b> {
     fn delete_prefix(&mut self, namespace: &Namespace, prefix: &str) {
         let range = KeyRange::of_prefix(prefix);
         let Tables { items, bodies, .. } = &self.tables;
-        let of_bodies = if range.is_of_heads() {
-            format!("DELETE FROM {bodies} WHERE {}", in_range("", namespace, &range))
+        let (items, bodies, in_range_of_items) = (items.clone(), bodies.clone(), in_range("", namespace, &range));
+        if range.is_of_heads() {
+            self.counted(&bodies, &in_range_of_items);
+            self.statement(REMOVE_COUNTED.to_owned());
         } else {
             // The table of bodies has no tails.
-            format!(
+            self.statement(format!(
                 "DELETE b FROM {bodies} b JOIN {items} i ON i.namespace = b.namespace AND i.head = b.head AND i.digest = b.digest WHERE {}",
                 in_range("i.", namespace, &range)
-            )
-        };
-        let of_items = format!("DELETE FROM {items} WHERE {}", in_range("", namespace, &range));
-        self.statement(of_bodies);
-        self.delete_items(of_items);
+            ));
+        }
+        self.counted(&items, &in_range_of_items);
+        self.delete_items(REMOVE_COUNTED.to_owned());
+    }
+
+    /// Prepares the removal of the rows of a table in a range, and counts them. Without their number, the server would look for the end of the
+    /// range in the row behind it, which may be of another partition, and wait for its writer.
+    fn counted(&mut self, table: &str, range: &str) {
+        let removal = format!("DELETE FROM {table} WHERE {range} ORDER BY namespace, head, digest LIMIT ?");
+        self.statement(format!("SELECT COUNT(*) INTO @n FROM {table} WHERE {range}"));
+        self.statement(format!("PREPARE sf_remove FROM '{}'", removal.replace('\'', "''")));
     }
 
     fn puts(&mut self, puts: &[PutEffect<'b>], counter: u64) {
@@ -199,6 +208,9 @@ impl<'b> Plan<'b> {
     }
 }
 
+/// Removes as many rows as [`Plan::counted`] has counted.
+const REMOVE_COUNTED: &str = "EXECUTE sf_remove USING @n";
+
 /// Returns the statement that sets the counter, if the mark is there.
 fn set_counter(tables: &Tables, partition: &Partition, version: &str, mark: Option<u64>) -> String {
     let marked = mark.map_or_else(String::new, |mark| format!(" AND version = {mark}"));
@@ -206,26 +218,18 @@ fn set_counter(tables: &Tables, partition: &Partition, version: &str, mark: Opti
     format!("UPDATE {} SET version = {version} WHERE partition_name = {name}{marked}", tables.partitions)
 }
 
-/// Returns the statements that remove empty namespaces from their table and record this with the partition, so that
-/// their watchers learn that they may have changed.
-fn trims(tables: &Tables, partition: &Partition, emptied: &BTreeSet<&str>, version: &str) -> Vec<String> {
-    let Tables { items, namespaces, partitions, .. } = tables;
+/// Returns the statements that take empty namespaces off the list.
+fn trims(tables: &Tables, emptied: &BTreeSet<&str>) -> Vec<String> {
+    let Tables { items, namespaces, .. } = tables;
     let names: Vec<String> = emptied.iter().map(|namespace| quoted(namespace.as_bytes())).collect();
     let trim = |names: &[String]| {
-        let names = names.join(", ");
-        [
-            format!(
-                "DELETE FROM {namespaces} WHERE namespace IN ({names}) \
-                 AND NOT EXISTS (SELECT 1 FROM {items} i WHERE i.namespace = {namespaces}.namespace)"
-            ),
-            "SET @t = ROW_COUNT()".to_owned(),
-            format!(
-                "UPDATE {partitions} SET forgotten = {version} WHERE @t > 0 AND partition_name = {}",
-                quoted(partition.encoded().as_bytes())
-            ),
-        ]
+        format!(
+            "DELETE FROM {namespaces} WHERE namespace IN ({}) \
+             AND NOT EXISTS (SELECT 1 FROM {items} i WHERE i.namespace = {namespaces}.namespace)",
+            names.join(", ")
+        )
     };
-    names.chunks(100).flat_map(trim).collect()
+    names.chunks(100).map(trim).collect()
 }
 
 const UPDATE_ITEM: &str = "version = VALUES(version), modified_at = VALUES(modified_at), expires_at = VALUES(expires_at), \
@@ -233,7 +237,7 @@ const UPDATE_ITEM: &str = "version = VALUES(version), modified_at = VALUES(modif
 
 const UPDATE_BODY: &str = "body = VALUES(body)";
 
-const UPDATE_NAMESPACE: &str = "version = VALUES(version)";
+const LISTED_ALREADY: &str = "namespace = VALUES(namespace)";
 
 /// Returns the column values of a row, without its body.
 fn row(put: &PutEffect<'_>, parts: &Parts<'_>, counter: u64) -> Vec<u8> {
@@ -295,7 +299,7 @@ impl PlannedKeys {
         let deletes = conditions.iter().flat_map(|keys| [of(&tables.bodies, keys), of(&tables.items, keys)]);
         let emptied = self.keys.iter().map(|(namespace, _)| namespace.encoded()).collect();
         let counter = mark.map(|_| set_counter(tables, partition, &version.to_string(), mark));
-        deletes.chain(trims(tables, partition, &emptied, &version.to_string())).chain(counter).collect()
+        deletes.chain(trims(tables, &emptied)).chain(counter).collect()
     }
 }
 
@@ -327,7 +331,7 @@ mod tests {
         );
         assert!(texts[1].starts_with("INSERT INTO `t_bodies`") && texts[1].contains("(x'612F2F', x'3030', x'', _binary'it''s'), "));
         assert_eq!(texts[2], "UPDATE `t_partitions` SET version = 26 WHERE partition_name = x'612F2F'");
-        assert!(texts[3].starts_with("INSERT INTO `t_namespaces` (namespace, version) VALUES (x'612F2F', 26) ON"));
+        assert!(texts[3].starts_with("INSERT INTO `t_namespaces` (namespace) VALUES (x'612F2F') ON"));
     }
 
     #[test]
@@ -343,7 +347,7 @@ mod tests {
         };
         let counted = statements(&removal, After::Counted(10));
         assert!(counted.contains(&"SET @v = 10 + IF(@r > 0, 1, 0)".to_owned()), "{counted:#?}");
-        assert_eq!(counted.iter().filter(|sql| sql.contains("ROW_COUNT()")).count(), 3, "{counted:#?}");
+        assert_eq!(counted.iter().filter(|sql| sql.contains("ROW_COUNT()")).count(), 2, "{counted:#?}");
         assert!(counted.iter().any(|sql| sql.starts_with("DELETE FROM `namespaces`")), "the namespace may be empty now");
         let touched = statements(&touch, After::Counted(10));
         assert!(touched.contains(&"SET @v = 10".to_owned()) && !touched.iter().any(|sql| sql.contains("`namespaces`")), "{touched:#?}");

@@ -156,41 +156,24 @@ impl Reader {
         })
     }
 
-    /// Returns, for each of some namespaces that was ever written to, an upper bound for the version of its newest
-    /// commit. For a namespace without rows it may reflect changes to others. One round trip.
+    /// Returns, for each of some namespaces, the version of the newest commit to its partition, unless there is none. One round trip for each
+    /// 100 partitions.
     pub(super) async fn changed(&self, namespaces: &[Namespace]) -> Result<Vec<(Namespace, Version)>> {
-        let statements: Vec<String> = namespaces
-            .chunks(100)
-            .map(|namespaces| {
-                let names: Vec<String> = namespaces.iter().map(|namespace| quoted(namespace.encoded().as_bytes())).collect();
-                let partitions: BTreeSet<String> =
-                    namespaces.iter().map(|namespace| quoted(namespace.encoded_parts().0.as_bytes())).collect();
-                let partitions = partitions.into_iter().collect::<Vec<_>>().join(", ");
-                // One snapshot, so that a namespace removed in between is not missed.
-                format!(
-                    "SELECT 1, namespace, version FROM {} WHERE namespace IN ({}) \
-                     UNION ALL SELECT 0, partition_name, forgotten FROM {} WHERE partition_name IN ({partitions}) AND forgotten > 0",
-                    self.tables.namespaces,
-                    names.join(", "),
-                    self.tables.partitions
-                )
-            })
-            .collect();
-        reading!(self.pool, connection => async {
-            let mut changed = Vec::new();
-            for (statement, namespaces) in statements.iter().zip(namespaces.chunks(100)) {
-                let mut versions = HashMap::new();
-                for mut row in connection.run(statement.as_str()).await?.into_iter().flatten() {
-                    let is_of_namespace = column::<u64>(&mut row, 0)? == 1;
-                    versions.insert((is_of_namespace, column::<String>(&mut row, 1)?), Version::new(column(&mut row, 2)?));
+        let partitions: BTreeSet<&str> = namespaces.iter().map(|namespace| namespace.encoded_parts().0).collect();
+        let names: Vec<String> = partitions.into_iter().map(|partition| quoted(partition.as_bytes())).collect();
+        let table = &self.tables.partitions;
+        let versions: HashMap<String, Version> = reading!(self.pool, connection => async {
+            let mut versions = HashMap::new();
+            for names in names.chunks(100) {
+                let sql = format!("SELECT partition_name, version FROM {table} WHERE partition_name IN ({})", names.join(", "));
+                for mut row in connection.run(sql).await?.into_iter().flatten() {
+                    versions.insert(column::<String>(&mut row, 0)?, Version::new(column(&mut row, 1)?));
                 }
-                let version = |is_of_namespace: bool, name: &str| versions.get(&(is_of_namespace, name.to_owned())).copied();
-                let newest =
-                    |namespace: &Namespace| version(true, namespace.encoded()).or_else(|| version(false, namespace.encoded_parts().0));
-                changed.extend(namespaces.iter().filter_map(|namespace| Some((namespace.clone(), newest(namespace)?))));
             }
-            Ok(changed)
-        })
+            Ok(versions)
+        })?;
+        let version = |namespace: &Namespace| versions.get(namespace.encoded_parts().0).copied();
+        Ok(namespaces.iter().filter_map(|namespace| Some((namespace.clone(), version(namespace)?))).collect())
     }
 
     /// Counts rows and their bytes without reading bodies. One round trip.

@@ -50,12 +50,11 @@ fn creation(tables: &Tables) -> Vec<String> {
         ),
         format!(
             "CREATE TABLE IF NOT EXISTS {namespaces} (
-                namespace VARBINARY(1024) NOT NULL PRIMARY KEY,
-                version BIGINT UNSIGNED NOT NULL
+                namespace VARBINARY(1024) NOT NULL PRIMARY KEY
             ) {engine}"
         ),
         creation_of_partitions(tables),
-        format!("INSERT IGNORE INTO {partitions} VALUES ({}, 0, 0)", quoted(NEW.as_bytes())),
+        format!("INSERT IGNORE INTO {partitions} VALUES ({}, 0)", quoted(NEW.as_bytes())),
     ]
 }
 
@@ -64,8 +63,7 @@ pub(super) fn creation_of_partitions(tables: &Tables) -> String {
     format!(
         "CREATE TABLE IF NOT EXISTS {} (
             partition_name VARBINARY(1024) NOT NULL PRIMARY KEY,
-            version BIGINT UNSIGNED NOT NULL,
-            forgotten BIGINT UNSIGNED NOT NULL
+            version BIGINT UNSIGNED NOT NULL
         ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARSET = utf8mb4",
         tables.partitions
     )

@@ -26,14 +26,14 @@ pub(super) struct Tables {
     pub(super) prefix: String,
     /// The schema version.
     pub(super) schema: String,
-    /// The version of the newest commit in each partition, in the row that its writers lock, and the version when an empty namespace was
-    /// last taken off the list. The row [`NEW`] has the version that new partitions start at.
+    /// The version of the newest commit in each partition, in the row that its writers lock. The row [`NEW`] has the version that new
+    /// partitions start at.
     pub(super) partitions: String,
     /// Rows without bodies.
     pub(super) items: String,
     /// Bodies, under the key of their row. Every row has one, possibly empty.
     pub(super) bodies: String,
-    /// Every namespace that has a row, with the version of its newest commit.
+    /// Every namespace that has a row.
     pub(super) namespaces: String,
 }
 

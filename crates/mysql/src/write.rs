@@ -21,7 +21,7 @@ use super::overlay::{Met, Overlay};
 use super::plan::{Action, After, Plan, PlannedKeys};
 use super::pool::{Connection, Loan, Pool, ROLLBACK, column};
 use super::schema::run_repeatable;
-use super::sql::{NEW, Tables, in_keys, in_range, live, partition_range, quoted};
+use super::sql::{NEW, Tables, in_keys, in_range, live, partition_of, partition_range, quoted};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mysql_async::Row;
@@ -229,16 +229,21 @@ impl Writer {
         let batches: Vec<&Batch> = places.iter().map(|&place| &group[place]).collect();
         let all = |fault: Fault| (places.len(), Failure::of(fault, false));
         let locking = async {
-            if let Some(locked) = self.lock(connection, partition, &batches, now).await? {
-                return Ok(Some(locked));
+            for _ in 0..2 {
+                if let Some(locked) = self.lock(connection, partition, &batches, now).await? {
+                    return Ok(Some(locked));
+                }
+                // There is no such partition. Where another process makes it meanwhile, the second attempt finds it.
+                let has_rows = self.has_rows(connection, partition).await?;
+                let adds = batches.iter().any(|batch| batch.adds() && batch.expect_absent().is_ok());
+                if !has_rows && !adds {
+                    return Ok(None);
+                }
+                if !has_rows {
+                    self.make_partition(connection, partition).await?;
+                }
             }
-            // There is no such partition.
-            if !batches.iter().any(|batch| batch.adds() && batch.expect_absent().is_ok()) {
-                return Ok(None);
-            }
-            self.make_partition(connection, partition).await?;
-            let locked = self.lock(connection, partition, &batches, now).await?;
-            locked.map(Some).ok_or_else(|| damaged("the version counter of a partition that has rows is missing").into())
+            Err(Fault::from(damaged("the version counter of a partition that has rows is missing")))
         };
         let locked = timeout_at(until, locking).await.unwrap_or(Err(Fault::Silent)).map_err(all)?;
         let Some((counter, read)) = locked else {
@@ -264,13 +269,16 @@ impl Writer {
         Ok(places.iter().copied().zip(decided.answers).collect())
     }
 
+    async fn has_rows(&self, connection: &mut Connection, partition: &Partition) -> Result<bool, Fault> {
+        let sql = format!("SELECT 1 FROM {} i WHERE {} LIMIT 1", self.tables.items, partition_range(partition));
+        Ok(!connection.run(sql).await?.concat().is_empty())
+    }
+
     /// Makes the counter of a partition without rows; any number of processes may do so at once.
     async fn make_partition(&self, connection: &mut Connection, partition: &Partition) -> Result<(), Fault> {
-        let Tables { partitions, items, .. } = &self.tables;
-        let range = partition_range(partition);
+        let partitions = &self.tables.partitions;
         let sql = format!(
-            "INSERT IGNORE INTO {partitions} SELECT {}, n.version, 0 FROM {partitions} n WHERE n.partition_name = {} \
-             AND NOT EXISTS (SELECT 1 FROM {items} i WHERE {range})",
+            "INSERT IGNORE INTO {partitions} SELECT {}, n.version FROM {partitions} n WHERE n.partition_name = {}",
             quoted(partition.encoded().as_bytes()),
             quoted(NEW.as_bytes())
         );
@@ -461,9 +469,12 @@ impl Writer {
 
     async fn sweep_some(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
         let over = self.clock.now().as_microsecond();
+        let Tables { items, partitions, .. } = &self.tables;
+        // The rows of a partition whose counter is missing stay: without them it would look new, and use versions again.
         let read = format!(
-            "SELECT namespace, head, tail FROM {} FORCE INDEX (by_expiry) WHERE expires_at <= {over} ORDER BY expires_at LIMIT {limit}",
-            self.tables.items
+            "SELECT i.namespace, i.head, i.tail FROM {items} i FORCE INDEX (by_expiry) WHERE i.expires_at <= {over} \
+             AND EXISTS (SELECT 1 FROM {partitions} p WHERE p.partition_name = {}) ORDER BY i.expires_at LIMIT {limit}",
+            partition_of("i.namespace")
         );
         let mut partitions = BTreeMap::<Partition, PlannedKeys>::new();
         for keys in planned_keys(connection.run(read).await?.into_iter().flatten())? {

@@ -231,13 +231,14 @@ impl Connections {
         attempt(connection, timeout, script).await?.map_err(failed)
     }
 
-    /// Runs statements that change rows as one transaction, once. After a failure the connection is closed, which rolls it back.
+    /// Runs a statement that changes rows in the transaction of one that locks a row, unless that finds none. After a failure the connection
+    /// is closed, which rolls back. The future must not be dropped before it ends: the transaction would stay open.
     ///
     /// # Errors
     /// As for reads.
-    pub(super) async fn write_together(&self, scripts: &[Script<'_>]) -> Result<()> {
+    pub(super) async fn write_locked(&self, lock: &Script<'_>, script: &Script<'_>) -> Result<()> {
         let connection = self.pool.get().await.map_err(no_connection)?;
-        let done = match tokio::time::timeout(self.timeout, transaction(&connection, scripts)).await {
+        let done = match tokio::time::timeout(self.timeout, locked(&connection, lock, script)).await {
             Ok(done) => done.map_err(failed),
             Err(_) => Err(silent()),
         };
@@ -273,10 +274,9 @@ async fn attempt(connection: Object, timeout: Duration, script: &Script<'_>) -> 
     Ok(done)
 }
 
-/// Runs statements that change rows as one transaction, one after the other.
-async fn transaction(connection: &ClientWrapper, scripts: &[Script<'_>]) -> Result<(), tokio_postgres::Error> {
+async fn locked(connection: &ClientWrapper, lock: &Script<'_>, script: &Script<'_>) -> Result<(), tokio_postgres::Error> {
     connection.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await?;
-    for script in scripts {
+    if !run(connection, lock).await?.is_empty() {
         run(connection, script).await?;
     }
     connection.batch_execute("COMMIT").await

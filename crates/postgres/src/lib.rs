@@ -9,11 +9,11 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
@@ -128,7 +128,8 @@ impl fmt::Debug for PostgresOptions {
 /// A store in a PostgreSQL database. Clones share it.
 ///
 /// Cost: one round trip for a get, for several items, for a page of a scan, and for a commit, which shares it with concurrent commits of
-/// other tasks in the process. A connection needs one more to prepare a statement that is new to it.
+/// other tasks in its partition. The first commit to a partition takes three more. A connection needs one more to prepare a statement that is
+/// new to it.
 ///
 /// Connections are made on first use and replaced when they break. The store must be used within Tokio; any runtime will do.
 ///
@@ -203,13 +204,12 @@ impl PostgresStore {
         let writer = PostgresWriter {
             connections: connections.clone(),
             idle: Mutex::new(vec![(connection, tokio::time::Instant::now())]),
-            places: Semaphore::new(target.writers_max()),
             watches: watches.clone(),
             clock: clock.clone(),
             tables: tables.clone(),
             timeout: options.timeout,
         };
-        let combiner = Combiner::new(Arc::new(writer));
+        let combiner = Combiner::new(Arc::new(writer), target.writers_max());
         let shared =
             Shared { connections, combiner, watches, clock, tables, name, looked_at: Mutex::default(), durability: setup.durability() };
         Ok(Self { shared: Arc::new(shared) })
@@ -254,37 +254,33 @@ impl Shared {
         let mut script = Script::new(format!("SELECT version FROM {}.partitions WHERE partition = ", self.tables.schema));
         let at = script.parameter(partition.encoded());
         script.push(&at);
-        if let Some(row) = self.connections.read(&script).await?.first() {
-            return read::version(row.try_get(0).map_err(failed)?);
+        for _ in 0..2 {
+            if let Some(row) = self.connections.read(&script).await?.first() {
+                return read::version(row.try_get(0).map_err(failed)?);
+            }
+            if self.connections.read(&read::has_rows(&self.tables.schema, partition)).await?.is_empty() {
+                return read::version(self.tables.first_version);
+            }
+            // Another process may have made the partition in between.
         }
-        let mut script = Script::new(format!("SELECT count(*) FROM (SELECT 1 FROM {}.rows WHERE partition = ", self.tables.schema));
-        let at = script.parameter(partition.encoded());
-        script.push(&format!("{at} LIMIT 1) r"));
-        let rows = self.connections.read(&script).await?;
-        match rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0)).map_err(failed)? {
-            0 => read::version(self.tables.first_version),
-            _ => Err(damaged("the version counter of a partition that has rows is missing")),
-        }
+        Err(damaged("the version counter of a partition that has rows is missing"))
     }
 
-    /// Notifies watches of new commits by other processes. A namespace that a sweep removed from the list was last written at or before the
-    /// version `forgotten` of its partition, so it counts as written then.
+    /// Notifies watches of new commits to their partitions.
     async fn look(&self) -> Result<()> {
         let watched = self.watches.namespaces();
         let mut script = Script::default();
-        let partitions = script.parameter(watched.iter().map(|namespace| namespace.encoded_parts().0).collect::<Vec<_>>());
-        let names = script.parameter(watched.iter().map(|namespace| namespace.encoded_parts().1).collect::<Vec<_>>());
-        script.push(&format!(
-            "SELECT c.partition, w.name, c.version, COALESCE(n.version, c.forgotten)
-             FROM unnest({partitions}::text[], {names}::text[]) AS w(partition, name)
-             JOIN {schema}.partitions c ON c.partition = w.partition
-             LEFT JOIN {schema}.namespaces n ON n.partition = c.partition AND n.name = w.name",
-            schema = self.tables.schema
-        ));
-        for row in self.connections.read(&script).await? {
-            let version = read::version(row.try_get(2).map_err(failed)?)?;
-            let since = read::version(row.try_get(3).map_err(failed)?)?;
-            self.watches.notify_since(&read::namespace(&row)?, since, version);
+        let partitions: BTreeSet<&str> = watched.iter().map(|namespace| namespace.encoded_parts().0).collect();
+        let partitions = script.parameter(partitions.into_iter().collect::<Vec<_>>());
+        script
+            .push(&format!("SELECT partition, version FROM {}.partitions WHERE partition = ANY({partitions}::text[])", self.tables.schema));
+        let rows = self.connections.read(&script).await?;
+        let versions: HashMap<&str, i64> =
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Result<_, _>>().map_err(failed)?;
+        for namespace in &watched {
+            if let Some(version) = versions.get(namespace.encoded_parts().0) {
+                self.watches.notify(namespace, read::version(*version)?);
+            }
         }
         Ok(())
     }
@@ -387,11 +383,18 @@ impl PostgresStore {
 
 #[async_trait]
 impl StoreMaintenance for PostgresStore {
-    /// Forgets empty namespaces too, some of them in each sweep.
+    /// Takes empty namespaces off the list too, some of them in each sweep.
     async fn sweep(&self, limit: usize) -> Result<usize> {
-        let swept = self.shared.sweep_rows(limit).await?;
-        self.shared.forget_empty_namespaces().await?;
-        Ok(swept)
+        // Runs in a task, so that a caller that goes away leaves no open transaction.
+        let shared = self.shared.clone();
+        let sweeping = tokio::spawn(async move {
+            let swept = shared.sweep_rows(limit).await?;
+            shared.forget_empty_namespaces().await?;
+            Ok(swept)
+        });
+        sweeping
+            .await
+            .map_err(|source| Error::new(ErrorKind::Internal, "a sweep of the store was interrupted; sweep again").with_source(source))?
     }
 
     async fn describe(&self) -> Result<StoreDescription> {

@@ -15,7 +15,7 @@ use treehold_core::ops::Version;
 use treehold_store::holding::sought;
 use treehold_store::page::{PageBuilder, PageRow, Step};
 use treehold_store::within;
-use treehold_store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Scan, ScanOptions};
+use treehold_store::{Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions};
 
 /// The shortest body in bytes that the server searches. Sending a shorter one takes no longer.
 const TESTED_BYTES_MIN: u32 = 1 << 10;
@@ -23,8 +23,8 @@ const TESTED_BYTES_MIN: u32 = 1 << 10;
 /// The columns of an item, in the order in which they are read.
 const COLUMNS: &str = "i.head, i.tail, i.version, i.created_at, i.modified_at, i.expires_at, i.size, i.meta";
 
-/// How many rows the first step of a walk takes, and the first after a group, the next one, and all others.
-const CHUNKS: [u32; 3] = [2, 16, 256];
+/// The most rows that the first step of a walk takes, and the first after a group, the next one, and all others.
+const CHUNKS: [i64; 3] = [2, 16, 256];
 
 /// Selects one item.
 pub(super) fn get<'p>(schema: &str, namespace: &'p Namespace, key: &str, now: i64) -> Script<'p> {
@@ -93,7 +93,7 @@ pub(super) fn in_order(rows: &[Row], keys: &[&str], with_values: bool) -> Result
 /// Without a delimiter this is one range of the index. With one, a walk follows the index in steps within the engine: each takes some rows
 /// up to the first that lies in a group, and the next begins after that group. A step takes more rows than the one before it, see
 /// [`CHUNKS`], and few again after a group, so that few rows are read unnecessarily, whether the namespace holds mostly items or mostly
-/// groups. Their numbers are literals: not every engine takes a limit from a column.
+/// groups. Their numbers are parameters: not every engine takes a limit from a column.
 pub(super) fn scan<'p>(
     tables: &Tables,
     namespace: &'p Namespace,
@@ -186,33 +186,35 @@ fn push_rows<'p>(
     let start = script.parameter(start.to_owned());
     let namespace = script.lies_in(namespace);
     let now = script.parameter(now);
-    let rows = script.parameter(rows);
+    let (page, rows) = (rows, script.parameter(rows));
     let skipped = script.parameter(i32::try_from(options.prefix.chars().count()).unwrap_or(i32::MAX));
     let shown = script.parameter(delimiter.to_string());
     let behind = script.parameter(behind(delimiter));
     let until = end.map(|end| script.until(&end)).unwrap_or_default();
-    let [few, some, many] = CHUNKS;
+    // No step needs more rows than the page.
+    let counts = CHUNKS.map(|count| script.parameter(count.min(page)));
     // Of these, a step runs only the one that is meant.
-    let chunk = |count: u32| {
+    let chunk = |(number, count): (usize, &String)| {
         format!(
             "(SELECT {COLUMNS}{body}, strpos(substr(i.head || i.tail, {skipped} + 1), {shown}::text) AS cut
                FROM {schema}.rows i
-               WHERE walk.chunk = {count} AND {namespace} AND i.head >= left(walk.next, 384)
+               WHERE walk.chunk = {number} AND {namespace} AND i.head >= left(walk.next, 384)
                  AND (i.head > left(walk.next, 384) OR i.tail >= substr(walk.next, 385)){until}
                  AND (i.expires_at IS NULL OR i.expires_at > {now})
                ORDER BY i.head, i.tail LIMIT {count})"
         )
     };
-    let chunks = CHUNKS.map(chunk).join(" UNION ALL ");
+    let chunks = counts.iter().enumerate().map(chunk).collect::<Vec<_>>().join(" UNION ALL ");
+    let [few, some, many] = counts;
     script.push(&format!(
         "WITH RECURSIVE walk(head, tail, version, created_at, modified_at, expires_at, size, meta{column}, is_group, next, chunk, found) AS (
            SELECT ''::text{collation}, ''::text{collation}, 0::bigint, 0::bigint, 0::bigint, NULL::bigint, 0::bigint, NULL::bytea{null_body},
-                  false, {start}::text{collation}, {few}, 0::bigint
+                  false, {start}::text{collation}, 0, 0::bigint
          UNION ALL
            SELECT r.head, r.tail, r.version, r.created_at, r.modified_at, r.expires_at, r.size, r.meta{step_body}, r.cut > 0,
                   CASE WHEN r.cut > 0 THEN left(r.head || r.tail, {skipped} + r.cut - 1) || {behind}::text
-                       WHEN r.n = walk.chunk THEN r.head || r.tail || chr(1) END,
-                  CASE WHEN r.cut > 0 THEN {few} WHEN walk.chunk = {few} THEN {some} ELSE {many} END,
+                       WHEN r.n = CASE walk.chunk WHEN 0 THEN {few} WHEN 1 THEN {some} ELSE {many} END THEN r.head || r.tail || chr(1) END,
+                  CASE WHEN r.cut > 0 THEN 0 ELSE least(walk.chunk + 1, 2) END,
                   walk.found + r.n
            FROM walk CROSS JOIN LATERAL (
              SELECT c.head, c.tail, c.version, c.created_at, c.modified_at, c.expires_at, c.size, c.meta{walked_body}, c.cut,
@@ -224,7 +226,8 @@ fn push_rows<'p>(
     ));
     let counted = if body.is_empty() { "" } else { ", CASE WHEN is_group THEN 0 ELSE size END AS counted" };
     script.push(&format!(
-        " SELECT head, tail, version, created_at, modified_at, expires_at, size, meta{column}{counted} FROM walk WHERE meta IS NOT NULL"
+        " SELECT head, tail, version, created_at, modified_at, expires_at, size, meta{column}{counted} FROM walk WHERE meta IS NOT NULL
+         ORDER BY head, tail LIMIT {rows}"
     ));
 }
 
@@ -250,15 +253,21 @@ pub(super) fn page(rows: Vec<Row>, options: ScanOptions, may_leave_out: bool) ->
     Ok(page.finish())
 }
 
-/// Selects the namespaces of a page: of those that are listed, the ones with a live item. One seek for each: `OFFSET 0` keeps the planner from
-/// reading all rows first. Over the nodes of a cluster there can be none, and each node has its own plan.
+/// Selects one row, of any that a partition has.
+pub(super) fn has_rows<'p>(schema: &str, partition: &'p Partition) -> Script<'p> {
+    let mut script = Script::new(format!("SELECT 1 FROM {schema}.rows WHERE partition = "));
+    let at = script.parameter(partition.encoded());
+    script.push(&format!("{at} LIMIT 1"));
+    script
+}
+
+/// Selects the namespaces of a page: of those that are listed, the ones with a live item. One seek for each.
 pub(super) fn namespaces<'p>(tables: &Tables, options: &NamespacesOptions, prefix: &str, now: i64) -> Script<'p> {
     let mut start = prefix.to_owned();
     if let Some(after) = &options.start_after {
         start = start.max(format!("{}\u{1}", after.encoded()));
     }
-    let Tables { schema, is_sharded, .. } = tables;
-    let barrier = if *is_sharded { "" } else { " OFFSET 0" };
+    let (schema, barrier) = (&tables.schema, tables.barrier());
     let mut script = Script::new(format!("SELECT n.partition, n.name FROM {schema}.namespaces n WHERE (n.partition, n.name) >= "));
     let bound = |script: &mut Script<'p>, text: &str| {
         let (partition, name) = split(text);

@@ -164,10 +164,6 @@ pub(super) async fn check(connections: &Connections, schema: &str) -> Result<Vec
             "SELECT count(*) FROM {s}.rows r LEFT JOIN {s}.namespaces n ON n.partition = r.partition AND n.name = r.name WHERE n.partition IS NULL",
             "there are rows in a namespace that is not listed",
         ),
-        (
-            "SELECT count(*) FROM {s}.namespaces n JOIN {s}.partitions p ON p.partition = n.partition WHERE n.version > p.version + 1",
-            "there are namespaces with changes newer than the version counter",
-        ),
         ("SELECT count(*) FROM {s}.rows WHERE size <> octet_length(body || ''::bytea)", "there are rows without their body"),
         (
             "SELECT count(*) FROM {s}.rows WHERE (tail = '') <> (octet_length(tail_digest) = 0) OR head = ''

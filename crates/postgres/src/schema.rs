@@ -17,20 +17,17 @@ use treehold_store::migrate::{FORMER_NAME, OldLayout};
 ///
 /// The partition leads every primary key: an engine that distributes tables does so by it. A key is stored as a head and a tail, see
 /// [`key`](super::key). `partitions` has the version counter of each partition, which its writers lock; `starts` is for the statements of
-/// one commit, see [`step`](super::step). `namespaces` lists at least those that have rows, with the version since which each may have
-/// changed; of those that a sweep took off the list, `forgotten` is the newest such version. `first_version` is what the counters of new
+/// one commit, see [`step`](super::step). `namespaces` lists at least those that have rows. `first_version` is what the counters of new
 /// partitions start at.
 const CREATION: &str = r#"
     CREATE TABLE {s}.partitions(
         partition text{c} PRIMARY KEY,
         version bigint NOT NULL,
-        forgotten bigint NOT NULL,
         starts bigint[]
     );
     CREATE TABLE {s}.namespaces(
         partition text{c} NOT NULL,
         name text{c} NOT NULL,
-        version bigint NOT NULL,
         PRIMARY KEY (partition, name)
     );
     CREATE TABLE {s}.rows(
@@ -67,21 +64,11 @@ const TO_PARTITIONS: &str = r#"
     ALTER TABLE {s}.rows ALTER COLUMN partition SET NOT NULL;
     ALTER TABLE {s}.rows ADD CONSTRAINT rows_pkey PRIMARY KEY (partition, name, head, tail_digest);
     ALTER INDEX {s}.items_by_expiry RENAME TO rows_by_expiry;
-    CREATE TABLE {s}.partitions(
-        partition text COLLATE "C" PRIMARY KEY, version bigint NOT NULL, forgotten bigint NOT NULL, starts bigint[]
-    );
-    CREATE TABLE {s}.namespaces(
-        partition text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, version bigint NOT NULL, PRIMARY KEY (partition, name)
-    );
-    INSERT INTO {s}.namespaces
-        SELECT substring(namespace FROM '^[^/]*/[^/]*/'), regexp_replace(namespace, '^[^/]*/[^/]*/', ''), version
-        FROM {s}.touched WHERE namespace <> '';
-    INSERT INTO {s}.namespaces
-        SELECT DISTINCT partition, name, COALESCE((SELECT version FROM {s}.touched WHERE namespace = ''), 0) FROM {s}.rows
-        ON CONFLICT (partition, name) DO NOTHING;
-    INSERT INTO {s}.partitions(partition, version, forgotten)
-        SELECT DISTINCT n.partition, c.version, COALESCE((SELECT version FROM {s}.touched WHERE namespace = ''), 0)
-        FROM {s}.namespaces n CROSS JOIN {s}.version_counter c WHERE c.id = 1;
+    CREATE TABLE {s}.partitions(partition text COLLATE "C" PRIMARY KEY, version bigint NOT NULL, starts bigint[]);
+    CREATE TABLE {s}.namespaces(partition text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, PRIMARY KEY (partition, name));
+    INSERT INTO {s}.namespaces SELECT DISTINCT partition, name FROM {s}.rows;
+    INSERT INTO {s}.partitions(partition, version)
+        SELECT DISTINCT n.partition, c.version FROM {s}.namespaces n CROSS JOIN {s}.version_counter c WHERE c.id = 1;
     DROP TABLE {s}.touched;
     DROP TABLE {s}.version_counter;
 "#;
@@ -132,6 +119,14 @@ pub(super) struct Tables {
     pub(super) collation: &'static str,
     /// Whether a coordinator sends statements to the node that has the partition they name.
     pub(super) is_sharded: bool,
+}
+
+impl Tables {
+    /// Returns the end of a subquery within a condition that keeps the planner from reading all its rows first: it looks up one for each. Over
+    /// the nodes of a cluster there can be none, and each node has its own plan.
+    pub(super) fn barrier(&self) -> &'static str {
+        if self.is_sharded { "" } else { " OFFSET 0" }
+    }
 }
 
 /// Creates the tables if there are none.

@@ -23,26 +23,24 @@ const EXISTS: i64 = -2;
 const NEVER: i64 = -3;
 
 /// Begins the transaction of a group, in one request. The whole group is sent before the first answer arrives. If only the beginning were
-/// refused, each following statement would take effect by itself. So the transaction sets a mark, which ends with it, and without the mark
-/// no statement of a group finds the counter or does anything.
-///
-/// In a Citus cluster, other nodes run the statements. The first setting passes the mark on to them; other engines ignore it.
-pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL citus.propagate_set_commands = 'local'; \
-                                SET LOCAL treehold.in_group = 'on'";
+/// refused, each following statement would take effect by itself. If the lock found no row, a later statement might find one that another
+/// process has made meanwhile. So the lock sets a mark, which ends with its transaction, and without the mark no statement of a group finds
+/// the counter or does anything.
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
-/// The condition that a statement runs within the transaction of a group.
+/// Begins it in a Citus cluster, where other nodes run the statements: the mark is passed on to them. The lock cannot set it there, and
+/// fails if it finds no row.
+pub(super) const BEGIN_SHARDED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL citus.propagate_set_commands = 'local'; \
+                                        SET LOCAL treehold.in_group = 'on'";
+
+/// The condition that a statement runs within the transaction of a group that holds the lock.
 const IS_WITHIN: &str = "current_setting('treehold.in_group', true) = 'on'";
 
 /// Joins rows with keys `d`, in a partition that the planner does not know: so it looks up each key, instead of comparing each row of the
 /// partition with each key.
 const MATCHES: &str = "i.partition = d.partition AND i.name = d.name AND i.head = d.head AND i.tail_digest = d.digest";
 
-/// Joins rows with key ranges `d`, as [`MATCHES`] does.
-const LIES_IN: &str =
-    "i.partition = d.partition AND i.name = d.name AND i.head >= d.from_head AND (i.head > d.from_head OR i.tail >= d.from_tail)
-    AND i.head <= d.to_head AND (i.head < d.to_head OR i.tail < d.to_tail)";
-
-/// [`LIES_IN`] without the partition.
+/// Joins rows of a partition with key ranges `d`.
 const IN_RANGE: &str = "i.name = d.name AND i.head >= d.from_head AND (i.head > d.from_head OR i.tail >= d.from_tail)
     AND i.head <= d.to_head AND (i.head < d.to_head OR i.tail < d.to_tail)";
 
@@ -59,14 +57,18 @@ pub(super) struct Step<'g> {
     pub(super) is_alone: bool,
 }
 
-/// Locks the counter, and records for watches which namespaces may have changed since its current version. It finds no row if there is no
-/// such partition yet.
-pub(super) fn lock<'g>(schema: &str, partition: &'g Partition, group: &'g [Batch]) -> Script<'g> {
+/// Locks the counter, and lists the namespaces that are written to. If there is no such partition yet it finds no row, or in a Citus cluster
+/// divides by zero.
+pub(super) fn lock<'g>(tables: &Tables, partition: &'g Partition, group: &'g [Batch]) -> Script<'g> {
+    let Tables { schema, is_sharded, .. } = tables;
     let mut script = Script::default();
     let at = script.parameter(partition.encoded());
-    script.push(&format!("WITH go AS (SELECT version FROM {schema}.partitions WHERE partition = {at}::text AND {IS_WITHIN} FOR UPDATE)"));
-    push_told(&mut script, schema, &at, group);
-    script.push(" SELECT version FROM go");
+    let within = if *is_sharded { format!(" AND {IS_WITHIN}") } else { String::new() };
+    script.push(&format!(
+        "WITH go AS MATERIALIZED (SELECT version FROM {schema}.partitions WHERE partition = {at}::text{within} FOR UPDATE)"
+    ));
+    push_listed(&mut script, schema, &at, group);
+    script.push(if *is_sharded { " SELECT 1 / count(*) FROM go" } else { " SELECT set_config('treehold.in_group', 'on', true) FROM go" });
     script
 }
 
@@ -176,7 +178,7 @@ impl<'g> Writing<'_, 'g> {
             "WITH go AS (UPDATE {schema}.partitions SET version = version + {numbers}::bigint WHERE partition = {at}::text
              RETURNING 0 AS part, version - {numbers}::bigint AS version, version AS after)"
         ));
-        push_told(&mut script, schema, &at, batches);
+        push_listed(&mut script, schema, &at, batches);
         self.push_change(&mut script, &at, change)?;
         script.push(" SELECT version, after FROM go");
         Ok(script)
@@ -299,17 +301,16 @@ fn numbered<'p, 'g>(parts: &'p [Part<'g>]) -> impl Iterator<Item = (i32, &'p Par
     (0..).zip(parts)
 }
 
-/// Records which namespaces a group writes to.
-fn push_told<'g>(script: &mut Script<'g>, schema: &str, at: &str, batches: &'g [Batch]) {
+/// Lists the namespaces that a group writes to.
+fn push_listed<'g>(script: &mut Script<'g>, schema: &str, at: &str, batches: &'g [Batch]) {
     let written: BTreeSet<&'g str> = batches.iter().flat_map(Batch::written).map(name).collect();
     if written.is_empty() {
         return;
     }
     let written = script.parameter(written.into_iter().collect::<Vec<_>>());
     script.push(&format!(
-        ", told AS (INSERT INTO {schema}.namespaces(partition, name, version)
-             SELECT {at}::text, w.name, go.version + 1 FROM go CROSS JOIN unnest({written}::text[]) AS w(name)
-             ON CONFLICT (partition, name) DO UPDATE SET version = excluded.version)"
+        ", listed AS (INSERT INTO {schema}.namespaces(partition, name)
+             SELECT {at}::text, w.name FROM go CROSS JOIN unnest({written}::text[]) AS w(name) ON CONFLICT (partition, name) DO NOTHING)"
     ));
 }
 
@@ -431,7 +432,7 @@ impl<'g> Writing<'_, 'g> {
         script.push(&format!(
             ", ranges AS MATERIALIZED (
                  SELECT {at}::text AS partition, u.* FROM unnest({ranges}) AS u(name, from_head, from_tail, to_head, to_tail)
-               ), cleared AS (DELETE FROM {}.rows i USING go, ranges d WHERE {}{LIES_IN}",
+               ), cleared AS (DELETE FROM {}.rows i USING go, ranges d WHERE {}i.partition = d.partition AND {IN_RANGE}",
             self.schema,
             self.on_one_node(at)
         ));

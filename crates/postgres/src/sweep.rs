@@ -6,13 +6,14 @@ use super::Shared;
 use super::error::failed;
 use super::script::Script;
 use std::collections::BTreeMap;
-use treehold_core::error::Result;
+use tokio_postgres::Row;
+use treehold_core::error::{Error, Result};
 
 /// How many expired rows are found at a time.
 const ROWS_AT_ONCE: usize = 1_000;
 
 /// How many listed namespaces a sweep looks at.
-const NAMESPACES_AT_ONCE: i64 = 1_000;
+const NAMESPACES_AT_ONCE: usize = 1_000;
 
 /// The keys of rows in one partition, as arrays.
 #[derive(Default)]
@@ -41,14 +42,18 @@ impl Shared {
         Ok(swept)
     }
 
-    /// Finds expired rows by partition. Returns how many there are, too.
+    /// Finds expired rows by partition. Returns how many there are, too. The rows of a partition whose counter is missing stay: without them
+    /// it would look new, and use versions again.
     async fn expired(&self, count: usize) -> Result<(BTreeMap<String, Expired>, usize)> {
         let mut script = Script::default();
         let now = script.parameter(self.clock.now().as_microsecond());
         let limit = script.parameter(i64::try_from(count).unwrap_or(i64::MAX));
         script.push(&format!(
-            "SELECT partition, name, head, tail_digest FROM {}.rows WHERE expires_at <= {now}::bigint ORDER BY expires_at LIMIT {limit}::bigint",
-            self.tables.schema
+            "SELECT i.partition, i.name, i.head, i.tail_digest FROM {schema}.rows i
+             WHERE i.expires_at <= {now}::bigint AND EXISTS (SELECT 1 FROM {schema}.partitions p WHERE p.partition = i.partition{barrier})
+             ORDER BY i.expires_at LIMIT {limit}::bigint",
+            schema = self.tables.schema,
+            barrier = self.tables.barrier()
         ));
         let rows = self.connections.read(&script).await?;
         let mut partitions = BTreeMap::<String, Expired>::new();
@@ -92,63 +97,57 @@ impl Shared {
 
     /// Takes namespaces without rows off the list, among the next ones on it.
     pub(super) async fn forget_empty_namespaces(&self) -> Result<()> {
-        let (partition, name) = self.looked_at.lock().clone();
+        let schema = &self.tables.schema;
+        let after = self.looked_at.lock().clone();
         let mut script = Script::default();
-        let (partition, name) = (script.parameter(partition), script.parameter(name));
+        let (partition, name) = (script.parameter(&after.0), script.parameter(&after.1));
         script.push(&format!(
-            "SELECT partition, name FROM {}.namespaces WHERE (partition, name) > ({partition}, {name}) ORDER BY partition, name LIMIT {NAMESPACES_AT_ONCE}",
-            self.tables.schema
+            "SELECT partition, name FROM {schema}.namespaces WHERE (partition, name) > ({partition}, {name})
+             ORDER BY partition, name LIMIT {NAMESPACES_AT_ONCE}"
         ));
-        let rows = self.connections.read(&script).await?;
-        let mut listed = BTreeMap::<String, Vec<String>>::new();
-        for row in &rows {
-            listed.entry(row.try_get(0).map_err(failed)?).or_default().push(row.try_get(1).map_err(failed)?);
+        let listed = self.connections.read(&script).await?;
+        let text = |row: &Row, column| row.try_get::<_, String>(column).map_err(failed);
+        let last = listed.last().map(|row| Ok::<_, Error>((text(row, 0)?, text(row, 1)?))).transpose()?;
+        let Some(last) = last else {
+            *self.looked_at.lock() = Default::default();
+            return Ok(());
+        };
+        // The next sweep goes on behind them, even if one of them makes this one fail.
+        *self.looked_at.lock() = if listed.len() < NAMESPACES_AT_ONCE { Default::default() } else { last.clone() };
+        let barrier = self.tables.barrier();
+        let mut script = Script::default();
+        let [from, from_name, to, to_name] = [&after.0, &after.1, &last.0, &last.1].map(|text| script.parameter(text));
+        script.push(&format!(
+            "SELECT n.partition, n.name FROM {schema}.namespaces n
+             WHERE (n.partition, n.name) > ({from}, {from_name}) AND (n.partition, n.name) <= ({to}, {to_name})
+               AND NOT EXISTS (SELECT 1 FROM {schema}.rows i WHERE i.partition = n.partition AND i.name = n.name{barrier})"
+        ));
+        let mut empty = BTreeMap::<String, Vec<String>>::new();
+        for row in &self.connections.read(&script).await? {
+            empty.entry(text(row, 0)?).or_default().push(text(row, 1)?);
         }
-        for (partition, names) in &listed {
-            let empty = self.empty(partition, names).await?;
-            if !empty.is_empty() {
-                self.forget(partition, &empty).await?;
-            }
+        for (partition, names) in &empty {
+            self.forget(partition, names).await?;
         }
-        let last = rows.last().filter(|_| rows.len() as i64 == NAMESPACES_AT_ONCE);
-        let last = last.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose().map_err(failed)?;
-        *self.looked_at.lock() = last.unwrap_or_default();
         Ok(())
     }
 
-    /// Returns those of some names in a partition that have no rows.
-    async fn empty(&self, partition: &str, names: &[String]) -> Result<Vec<String>> {
-        let mut script = Script::default();
-        let (at, names) = (script.parameter(partition.to_owned()), script.parameter(names.to_vec()));
-        script.push(&format!(
-            "SELECT w.name FROM unnest({names}::text[]) AS w(name)
-             LEFT JOIN LATERAL (SELECT 1 AS one FROM {}.rows i WHERE i.partition = {at}::text AND i.name = w.name LIMIT 1) r ON true
-             WHERE r.one IS NULL",
-            self.tables.schema
-        ));
-        let rows = self.connections.read(&script).await?;
-        rows.iter().map(|row| row.try_get(0).map_err(failed)).collect()
-    }
-
-    /// Takes names in a partition off the list, unless they have rows by now: no writer adds any while the counter is locked. What the second
-    /// statement sees begins after the lock.
+    /// Takes names in a partition off the list, unless they have rows by now: no writer adds any while the counter is locked, and what the
+    /// second statement sees begins after the lock. If a writer holds it, the next round comes again.
     async fn forget(&self, partition: &str, names: &[String]) -> Result<()> {
         let schema = &self.tables.schema;
         let mut lock = Script::new(format!("SELECT version FROM {schema}.partitions WHERE partition = "));
-        let at = lock.parameter(partition.to_owned());
-        lock.push(&format!("{at} FOR UPDATE"));
+        let at = lock.parameter(partition);
+        lock.push(&format!("{at} FOR UPDATE SKIP LOCKED"));
         let mut script = Script::default();
-        let (at, names) = (script.parameter(partition.to_owned()), script.parameter(names.to_vec()));
+        let (at, names) = (script.parameter(partition), script.parameter(names));
         script.push(&format!(
             "WITH empty AS MATERIALIZED (
                SELECT w.name FROM unnest({names}::text[]) AS w(name)
                LEFT JOIN LATERAL (SELECT 1 AS one FROM {schema}.rows i WHERE i.partition = {at}::text AND i.name = w.name LIMIT 1) r ON true
                WHERE r.one IS NULL
-             ), gone AS (
-               DELETE FROM {schema}.namespaces n USING empty e WHERE n.partition = {at}::text AND n.name = e.name RETURNING n.version
-             ) UPDATE {schema}.partitions p SET forgotten = greatest(p.forgotten, g.version)
-             FROM (SELECT max(version) AS version FROM gone) g WHERE p.partition = {at}::text AND g.version IS NOT NULL"
+             ) DELETE FROM {schema}.namespaces n USING empty e WHERE n.partition = {at}::text AND n.name = e.name"
         ));
-        self.connections.write_together(&[lock, script]).await
+        self.connections.write_locked(&lock, &script).await
     }
 }

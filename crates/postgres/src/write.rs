@@ -9,12 +9,12 @@
 //! the counter, which waits for the lock, and its puts replace the newest rows whatever they are.
 
 use super::connect::{Connections, TIMEOUT_MAX, run};
-use super::error::{busy, damaged, failed, gave_way, is_lost, is_of_one, is_refusal, silent};
+use super::error::{damaged, failed, gave_way, is_lost, is_of_one, is_refusal, silent};
 use super::part::statements;
-use super::read::version;
+use super::read::{self, version};
 use super::schema::Tables;
 use super::script::Script;
-use super::step::{BEGIN, Step, lock};
+use super::step::{BEGIN, BEGIN_SHARDED, Step, lock};
 use async_trait::async_trait;
 use deadpool_postgres::ClientWrapper;
 use futures::future::maybe_done;
@@ -22,9 +22,9 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use treehold_core::backoff::Backoff;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, Result};
@@ -48,8 +48,6 @@ pub(super) struct PostgresWriter {
     pub(super) connections: Connections,
     /// Connections that nobody writes on, and since when.
     pub(super) idle: Mutex<Vec<(ClientWrapper, Instant)>>,
-    /// As many permits as there may be connections.
-    pub(super) places: Semaphore,
     pub(super) watches: Arc<Watches>,
     pub(super) clock: Clock,
     pub(super) tables: Tables,
@@ -102,9 +100,7 @@ impl PostgresWriter {
     async fn write_together(&self, partition: &Partition, group: &[Batch], deadline: Instant) -> Result<Vec<Result<Vec<Version>>>, Fault> {
         let now = whole_microseconds(self.clock.now());
         let steps = self.steps(partition, group, now)?;
-        let place = timeout_at(deadline, self.places.acquire()).await;
-        let Ok(Ok(_place)) = place else { return Err(busy().without_effect().into()) };
-        let mut is_made = false;
+        let mut is_second = false;
         for attempt in 0.. {
             let kept = self.idle.lock().pop();
             let connected = timeout_at(deadline, self.connection(kept)).await;
@@ -116,25 +112,23 @@ impl PostgresWriter {
             let done = timeout_at(deadline, self.transact(&connection, &steps, partition, group)).await;
             let Ok(done) = done else { return Err(silent().with_unknown_effect().into()) };
             match done {
-                Ok(rows) => {
-                    let answers = self.answers(group, &steps, &rows).map_err(Error::with_unknown_effect)?;
-                    if let Some(answers) = answers {
-                        self.put_back(connection);
-                        return Ok(answers);
+                Ok(Some(rows)) => {
+                    self.put_back(connection);
+                    return self.answers(group, &steps, &rows).map_err(|error| error.with_unknown_effect().into());
+                }
+                // There is no such partition, and nothing was done. Where another process makes it meanwhile, the second attempt finds it.
+                Ok(None) => {
+                    let adds = group.iter().any(|batch| batch.adds() && batch.expect_absent().is_ok());
+                    let asked = timeout_at(deadline, self.has_rows_or_make(&connection, partition, adds)).await;
+                    let has_rows = asked.unwrap_or_else(|_| Err(silent())).map_err(Error::without_effect)?;
+                    self.put_back(connection);
+                    if is_second && has_rows {
+                        return Err(damaged("the version counter of a partition that has rows is missing").without_effect().into());
                     }
-                    // There is no such partition, and nothing was done.
-                    if !group.iter().any(|batch| batch.adds() && batch.expect_absent().is_ok()) {
-                        self.put_back(connection);
+                    if !adds && !has_rows {
                         return Ok(group.iter().map(|batch| batch.expect_absent().map(|()| Vec::new())).collect());
                     }
-                    if is_made {
-                        let missing = damaged("the version counter of a partition that has rows is missing");
-                        return Err(missing.without_effect().into());
-                    }
-                    let made = timeout_at(deadline, self.make_partition(&connection, partition)).await;
-                    made.unwrap_or_else(|_| Err(silent())).map_err(Error::without_effect)?;
-                    self.put_back(connection);
-                    is_made = true;
+                    is_second = true;
                 }
                 Err(broken) => {
                     let (is_lost, gave_way) = (is_lost(&broken.error), gave_way(&broken.error));
@@ -155,17 +149,17 @@ impl PostgresWriter {
         Err(silent().without_effect().into())
     }
 
-    /// Makes the counter of a partition without rows; any number of processes may do so at once.
-    async fn make_partition(&self, connection: &ClientWrapper, partition: &Partition) -> Result<()> {
-        let schema = &self.tables.schema;
-        let mut script = Script::default();
-        let at = script.parameter(partition.encoded());
-        let first_version = script.parameter(self.tables.first_version);
-        script.push(&format!(
-            "INSERT INTO {schema}.partitions(partition, version, forgotten) SELECT {at}::text, {first_version}::bigint, 0
-             WHERE NOT EXISTS (SELECT 1 FROM {schema}.rows WHERE partition = {at}::text) ON CONFLICT (partition) DO NOTHING"
-        ));
-        run(connection, &script).await.map(drop).map_err(failed)
+    /// Returns whether a partition without a counter has rows. If it has none, `makes` says to make its counter; any number of processes may
+    /// do so at once.
+    async fn has_rows_or_make(&self, connection: &ClientWrapper, partition: &Partition, makes: bool) -> Result<bool> {
+        let rows = run(connection, &read::has_rows(&self.tables.schema, partition)).await.map_err(failed)?;
+        if !rows.is_empty() || !makes {
+            return Ok(!rows.is_empty());
+        }
+        let mut script = Script::new(format!("INSERT INTO {}.partitions(partition, version) VALUES (", self.tables.schema));
+        let (at, first_version) = (script.parameter(partition.encoded()), script.parameter(self.tables.first_version));
+        script.push(&format!("{at}, {first_version}) ON CONFLICT (partition) DO NOTHING"));
+        run(connection, &script).await.map(|_| false).map_err(failed)
     }
 
     /// Keeps a working connection for the next group.
@@ -189,31 +183,32 @@ impl PostgresWriter {
         matches!(tokio::time::timeout(self.timeout / 4, connection.simple_query("")).await, Ok(Ok(_)))
     }
 
-    /// Runs the steps as one transaction, sending all of them before waiting for the first answer.
+    /// Runs the steps as one transaction, sending all of them before waiting for the first answer. Returns `None` if there is no such
+    /// partition.
     async fn transact(
         &self,
         connection: &ClientWrapper,
         steps: &[Step<'_>],
         partition: &Partition,
         group: &[Batch],
-    ) -> Result<Vec<Vec<Row>>, Broken> {
+    ) -> Result<Option<Vec<Vec<Row>>>, Broken> {
         if let [Step { scripts, is_alone: true, .. }] = steps
             && let [script] = &scripts[..]
         {
             return match run(connection, script).await {
-                Ok(rows) => Ok(vec![rows]),
+                Ok(rows) => Ok((!rows.is_empty()).then(|| vec![rows])),
                 Err(error) => Err(Broken { may_have_effect: !is_refusal(&error), error }),
             };
         }
         let unsent = |error| Broken { error, may_have_effect: false };
-        let lock = lock(&self.tables.schema, partition, group);
+        let lock = lock(&self.tables, partition, group);
         let scripts: Vec<&Script<'_>> = std::iter::once(&lock).chain(steps.iter().flat_map(|step| &step.scripts)).collect();
         let mut statements = Vec::with_capacity(scripts.len());
         for script in &scripts {
             statements.push(connection.prepare_cached(&script.sql).await.map_err(unsent)?);
         }
         let parameters: Vec<_> = scripts.iter().map(|script| script.parameters()).collect();
-        let begin = connection.batch_execute(BEGIN);
+        let begin = connection.batch_execute(if self.tables.is_sharded { BEGIN_SHARDED } else { BEGIN });
         let queries = statements.iter().zip(&parameters).map(|(statement, parameters)| connection.query(statement, parameters));
         let commit = connection.batch_execute("COMMIT");
         // The client sends a request when it is first polled. So the requests go out in this order, and then the answers arrive.
@@ -239,13 +234,14 @@ impl PostgresWriter {
         commit.as_mut().await;
         let committed = commit.as_mut().take_output().unwrap_or(Ok(()));
         match (refused, committed) {
+            // The lock found no row, which rolled everything back.
+            (Some(error), _) if self.tables.is_sharded && error.code() == Some(&SqlState::DIVISION_BY_ZERO) => Ok(None),
             // The first refusal rolled everything back, as the server reported. If the connection broke, the outcome is unknown.
             (Some(error), _) => Err(Broken { may_have_effect: error.as_db_error().is_none(), error }),
             (None, Err(error)) => Err(Broken { may_have_effect: !is_refusal(&error), error }),
             (None, Ok(())) => {
-                // The row of the lock.
-                rows.remove(0);
-                Ok(rows)
+                let locked = rows.remove(0);
+                Ok((!locked.is_empty()).then_some(rows))
             }
         }
     }
@@ -256,12 +252,13 @@ impl PostgresWriter {
         statements.iter().map(|parts| Step::of(&self.tables, partition, parts, statements.len() == 1, now)).collect()
     }
 
-    /// Decodes the results of the statements, and notifies the watches. Returns `None` if there is no such partition.
-    fn answers(&self, group: &[Batch], steps: &[Step<'_>], rows: &[Vec<Row>]) -> Result<Option<Vec<Result<Vec<Version>>>>> {
+    /// Decodes the results of the statements, and notifies the watches.
+    fn answers(&self, group: &[Batch], steps: &[Step<'_>], rows: &[Vec<Row>]) -> Result<Vec<Result<Vec<Version>>>> {
         let mut answers = Vec::with_capacity(group.len());
         let mut rows = rows.iter();
         for step in steps {
-            let Some(first) = rows.next().filter(|rows| rows.len() == step.parts.len()) else { return Ok(None) };
+            let first = rows.next().filter(|rows| rows.len() == step.parts.len());
+            let first = first.ok_or_else(|| damaged("the version counter of a partition is missing"))?;
             let mut after = Version::new(0);
             for row in first.iter().chain(rows.by_ref().take(step.scripts.len() - 1).flatten()) {
                 // The counter after a statement is in the second column of the first one, and the only one of the others.
@@ -271,7 +268,7 @@ impl PostgresWriter {
                 self.answer(batches, step.has_conditions, row, after, &mut answers)?;
             }
         }
-        Ok(Some(answers))
+        Ok(answers)
     }
 
     /// Decodes the result of one part. `after` is the counter after all statements of its step.

@@ -2,22 +2,24 @@
 //!
 //! A durable commit on a server costs a round trip and a disk flush, whether it holds one batch or fifty. So a batch
 //! that arrives while a group of its partition is being written goes on a queue, and the next group takes all that wait
-//! there. Each partition has a queue of its own while it is written to, which its own task drains. So partitions do not
-//! wait for each other, except for a connection, and a caller that goes away leaves nothing half done. While nothing is
-//! written there is no queue, thread or task, and there is no handle to close.
+//! there. Each partition has a queue of its own while it is written to, which its own task drains. So partitions wait for
+//! each other only where more groups are ready than may be under way, and a caller that goes away leaves nothing half
+//! done. While nothing is written there is no queue, thread or task, and there is no handle to close.
 
 use super::{Batch, Partition};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
 
-/// The capacity of all queues together in batches; further callers wait for room.
-const QUEUE: usize = 1_024;
+/// The most batches of a partition that wait or are under way; further callers wait for room.
+const PARTITION_BATCHES_MAX: usize = 256;
+
+/// The most of all partitions.
+const BATCHES_MAX: usize = 4_096;
 
 /// The most batches in one group.
 const GROUP_BATCHES_MAX: usize = 64;
@@ -43,22 +45,46 @@ pub trait GroupWriter: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Combiner<W> {
     shared: Arc<Shared<W>>,
-    room: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
 struct Shared<W> {
     writer: Arc<W>,
-    /// A partition has a queue while a task drains it.
-    queues: Mutex<HashMap<Partition, VecDeque<Request>>>,
+    /// A partition has a queue while somebody commits to it or a task drains it.
+    queues: Mutex<HashMap<Partition, Queue>>,
+    room: Arc<Semaphore>,
+    /// As many permits as groups may be under way.
+    lanes: Semaphore,
+}
+
+#[derive(Debug)]
+struct Queue {
+    waiting: VecDeque<Request>,
+    /// Whether a task drains it.
+    is_taken: bool,
+    /// How many callers there are, waiting for room or for an answer.
+    callers: usize,
+    room: Arc<Semaphore>,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Self { waiting: VecDeque::new(), is_taken: false, callers: 0, room: Arc::new(Semaphore::new(PARTITION_BATCHES_MAX)) }
+    }
 }
 
 #[derive(Debug)]
 struct Request {
     batch: Batch,
     answer: oneshot::Sender<Answer>,
-    /// Reserves room in the queue.
-    _place: OwnedSemaphorePermit,
+    place: Place,
+}
+
+/// Room for a batch, in its partition and among all, until it is answered.
+#[derive(Debug)]
+struct Place {
+    _in_partition: OwnedSemaphorePermit,
+    _among_all: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
@@ -69,10 +95,11 @@ enum Answer {
 }
 
 impl<W: GroupWriter> Combiner<W> {
-    /// Makes a combiner without queues.
-    pub fn new(writer: Arc<W>) -> Self {
-        let shared = Shared { writer, queues: Mutex::default() };
-        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(QUEUE)) }
+    /// Makes a combiner without queues, which has at most `groups_max` groups under way.
+    pub fn new(writer: Arc<W>, groups_max: usize) -> Self {
+        let room = Arc::new(Semaphore::new(BATCHES_MAX));
+        let shared = Shared { writer, queues: Mutex::default(), room, lanes: Semaphore::new(groups_max.max(1)) };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Queues a valid batch and waits until it is durable. A batch of nothing has no partition, and is done at once.
@@ -86,10 +113,11 @@ impl<W: GroupWriter> Combiner<W> {
     /// before the batch is taken.
     pub async fn commit(&self, mut batch: Batch) -> Result<Vec<Version>> {
         let Some(partition) = batch.partition() else { return Ok(Vec::new()) };
+        let caller = Caller::of(&self.shared, &partition);
         for _ in 0..RUNTIMES_MAX {
-            let place = self.room.clone().acquire_owned().await.map_err(|source| not_taken().with_source(source))?;
+            let place = caller.place().await?;
             let (answer, answered) = oneshot::channel();
-            if self.shared.push(&partition, Request { batch, answer, _place: place }) {
+            if caller.push(Request { batch, answer, place }) {
                 let mut turn = Turn { shared: self.shared.clone(), partition: partition.clone(), is_over: false };
                 tokio::spawn(async move { turn.run().await });
             }
@@ -103,17 +131,46 @@ impl<W: GroupWriter> Combiner<W> {
     }
 }
 
-impl<W> Shared<W> {
-    /// Queues a request. Returns true if the partition has no task and the caller must start one.
-    fn push(&self, partition: &Partition, request: Request) -> bool {
-        match self.queues.lock().entry(partition.clone()) {
-            Entry::Occupied(mut queue) => {
-                queue.get_mut().push_back(request);
-                false
-            }
-            Entry::Vacant(queue) => {
-                queue.insert(VecDeque::from([request]));
-                true
+/// A caller at the queue of a partition, which stays at least as long.
+struct Caller<'c, W> {
+    shared: &'c Shared<W>,
+    partition: &'c Partition,
+    room: Arc<Semaphore>,
+}
+
+impl<'c, W> Caller<'c, W> {
+    fn of(shared: &'c Shared<W>, partition: &'c Partition) -> Self {
+        let mut queues = shared.queues.lock();
+        let queue = queues.entry(partition.clone()).or_insert_with(Queue::new);
+        queue.callers += 1;
+        Self { shared, partition, room: queue.room.clone() }
+    }
+
+    /// Waits for room, first in the partition: so a partition that takes long leaves the room of others alone.
+    async fn place(&self) -> Result<Place> {
+        let acquired = async |room: &Arc<Semaphore>| {
+            let acquired = room.clone().acquire_owned().await;
+            acquired.map_err(|source| not_taken().with_source(source))
+        };
+        Ok(Place { _in_partition: acquired(&self.room).await?, _among_all: acquired(&self.shared.room).await? })
+    }
+
+    /// Queues a request. Returns true if the queue has no task and the caller must start one.
+    fn push(&self, request: Request) -> bool {
+        let mut queues = self.shared.queues.lock();
+        let queue = queues.entry(self.partition.clone()).or_insert_with(Queue::new);
+        queue.waiting.push_back(request);
+        !std::mem::replace(&mut queue.is_taken, true)
+    }
+}
+
+impl<W> Drop for Caller<'_, W> {
+    fn drop(&mut self) {
+        let mut queues = self.shared.queues.lock();
+        if let Some(queue) = queues.get_mut(self.partition) {
+            queue.callers -= 1;
+            if queue.callers == 0 && !queue.is_taken {
+                queues.remove(self.partition);
             }
         }
     }
@@ -123,22 +180,22 @@ impl<W> Shared<W> {
 struct Turn<W> {
     shared: Arc<Shared<W>>,
     partition: Partition,
-    /// Set when the queue was empty and was removed; another task may own the next one by now.
+    /// Set when the queue was empty and the turn was given up; another task may own the queue by now.
     is_over: bool,
+}
+
+/// Batches that are written together, with what each caller waits for.
+#[derive(Default)]
+struct Group {
+    batches: Vec<Batch>,
+    answers: Vec<oneshot::Sender<Answer>>,
+    _places: Vec<Place>,
 }
 
 impl<W: GroupWriter> Turn<W> {
     async fn run(&mut self) {
         while !self.is_over {
-            let (group, answers) = self.gather();
-            if !group.is_empty() {
-                let results = self.shared.writer.write(&self.partition, &group).await;
-                assert_eq!(results.len(), group.len(), "the engine must return one result for each batch");
-                for (answer, result) in answers.into_iter().zip(results) {
-                    // The receiver may be gone; the batch was written anyway.
-                    let _ = answer.send(Answer::Done(result));
-                }
-            }
+            self.write_group().await;
             // The callers just answered submit their next batches now. Yielding lets those join the waiting ones in a
             // single group; otherwise two halves would alternate. The runtime of an answered caller may never be driven
             // again, so give up the turn before yielding.
@@ -149,29 +206,52 @@ impl<W: GroupWriter> Turn<W> {
         }
     }
 
+    /// Writes the next group. Batches stay in the queue until it may begin, so those of callers who leave meanwhile are discarded.
+    async fn write_group(&self) {
+        let Ok(_lane) = self.shared.lanes.acquire().await else { return };
+        let group = self.gather();
+        if group.batches.is_empty() {
+            return;
+        }
+        let results = self.shared.writer.write(&self.partition, &group.batches).await;
+        assert_eq!(results.len(), group.batches.len(), "the engine must return one result for each batch");
+        for (answer, result) in group.answers.into_iter().zip(results) {
+            // The receiver may be gone; the batch was written anyway.
+            let _ = answer.send(Answer::Done(result));
+        }
+    }
+
     /// Gives up the turn if the queue is empty; whoever queues the next batch takes it.
     fn put_down(&mut self) {
         let mut queues = self.shared.queues.lock();
-        if queues.get(&self.partition).is_none_or(VecDeque::is_empty) {
-            queues.remove(&self.partition);
+        let Some(queue) = queues.get_mut(&self.partition) else {
             self.is_over = true;
+            return;
+        };
+        if queue.waiting.is_empty() {
+            queue.is_taken = false;
+            self.is_over = true;
+            if queue.callers == 0 {
+                queues.remove(&self.partition);
+            }
         }
     }
 
     /// Takes queued batches up to the limits of a group.
-    fn gather(&mut self) -> (Vec<Batch>, Vec<oneshot::Sender<Answer>>) {
-        let (mut group, mut answers, mut size_bytes) = (Vec::new(), Vec::new(), 0);
+    fn gather(&self) -> Group {
+        let (mut group, mut size_bytes) = (Group::default(), 0);
         let mut queues = self.shared.queues.lock();
-        let Some(queue) = queues.get_mut(&self.partition) else { return (group, answers) };
-        while group.len() < GROUP_BATCHES_MAX && size_bytes < GROUP_BYTES_MAX {
-            let Some(request) = queue.pop_front() else { break };
-            if !request.answer.is_closed() {
-                size_bytes += request.batch.size_bytes();
-                group.push(request.batch);
-                answers.push(request.answer);
+        let Some(queue) = queues.get_mut(&self.partition) else { return group };
+        while group.batches.len() < GROUP_BATCHES_MAX && size_bytes < GROUP_BYTES_MAX {
+            let Some(Request { batch, answer, place }) = queue.waiting.pop_front() else { break };
+            if !answer.is_closed() {
+                size_bytes += batch.size_bytes();
+                group.batches.push(batch);
+                group.answers.push(answer);
+                group._places.push(place);
             }
         }
-        (group, answers)
+        group
     }
 }
 
@@ -181,8 +261,15 @@ impl<W> Drop for Turn<W> {
         if self.is_over {
             return;
         }
-        let left = self.shared.queues.lock().remove(&self.partition);
-        for Request { batch, answer, .. } in left.into_iter().flatten() {
+        let mut queues = self.shared.queues.lock();
+        let Some(queue) = queues.get_mut(&self.partition) else { return };
+        queue.is_taken = false;
+        let left = std::mem::take(&mut queue.waiting);
+        if queue.callers == 0 {
+            queues.remove(&self.partition);
+        }
+        drop(queues);
+        for Request { batch, answer, .. } in left {
             let _ = answer.send(Answer::Again(batch));
         }
     }
@@ -223,7 +310,7 @@ mod tests {
 
     fn gated() -> (Combiner<Gated>, Arc<Semaphore>, Arc<Mutex<Vec<usize>>>) {
         let (gate, groups) = (Arc::new(Semaphore::new(0)), Arc::default());
-        (Combiner::new(Arc::new(Gated { gate: gate.clone(), groups: Arc::clone(&groups) })), gate, groups)
+        (Combiner::new(Arc::new(Gated { gate: gate.clone(), groups: Arc::clone(&groups) }), 8), gate, groups)
     }
 
     fn batch(key: &str) -> Batch {
@@ -250,6 +337,52 @@ mod tests {
         while !combiner.shared.queues.lock().is_empty() {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[tokio::test]
+    async fn partition_that_is_stuck_leaves_room_for_others() {
+        let (combiner, gate, groups) = gated();
+        let mut stuck = join_all((0..5_000).map(|_| combiner.commit(batch("k"))));
+        assert!(futures::poll!(&mut stuck).is_pending());
+        while groups.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert!(combiner.shared.room.available_permits() >= BATCHES_MAX - PARTITION_BATCHES_MAX);
+        let other = join_all((0..100).map(|number| combiner.commit(batch_in(&format!("p{number}"), "k"))));
+        let opened = async {
+            while groups.lock().len() < 8 {
+                tokio::task::yield_now().await;
+            }
+            gate.add_permits(1_000);
+        };
+        let (answers, ()) = tokio::join!(other, opened);
+        assert!(answers.iter().all(Result::is_ok));
+        assert!(stuck.await.iter().all(Result::is_ok));
+        assert_eq!(combiner.shared.room.available_permits(), BATCHES_MAX);
+    }
+
+    /// Regression: batches were taken from the queue before a group could begin, and were then written although nobody
+    /// waited any more.
+    #[tokio::test]
+    async fn batches_of_callers_who_left_before_a_group_may_begin_are_discarded() {
+        let (combiner, gate, groups) = gated();
+        let mut first: Vec<_> = (0..8).map(|number| Box::pin(combiner.commit(batch_in(&format!("p{number}"), "k")))).collect();
+        for commit in &mut first {
+            assert!(futures::poll!(commit).is_pending());
+        }
+        while groups.lock().len() < 8 {
+            tokio::task::yield_now().await;
+        }
+        for number in 0..50 {
+            let mut left = Box::pin(combiner.commit(batch_in(&format!("q{number}"), "k")));
+            assert!(futures::poll!(&mut left).is_pending());
+        }
+        gate.add_permits(100);
+        assert!(join_all(first).await.iter().all(Result::is_ok));
+        while !combiner.shared.queues.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((groups.lock().len(), combiner.shared.room.available_permits()), (8, BATCHES_MAX));
     }
 
     #[tokio::test]

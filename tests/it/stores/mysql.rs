@@ -255,6 +255,25 @@ async fn writer_of_a_partition_waits_for_no_other_partition() {
     assert!(!waiting.is_finished());
     other.query_drop("ROLLBACK").await.unwrap();
     assert!(waiting.await.unwrap().is_ok());
+    // Regression: the removal of a prefix looked for its end in the first row of the next partition.
+    let (before, after) = (Namespace::parse("p1//a").unwrap(), Namespace::parse("p2//a").unwrap());
+    store.commit((0..500).fold(Batch::new(), |batch, number| batch.put(&before, format!("x/{number}"), "v"))).await.unwrap();
+    store.commit((1..500).fold(Batch::new(), |batch, number| batch.put(&after, format!("x/{number}"), "v"))).await.unwrap();
+    let row = "'p2//a/', 'x/0', x''";
+    for sql in [
+        "START TRANSACTION".to_owned(),
+        format!("INSERT INTO treehold_rows VALUES ({row}, x'', 1, 0, 0, NULL, 0, x'')"),
+        format!("INSERT INTO treehold_bodies VALUES ({row}, x'')"),
+    ] {
+        other.query_drop(sql).await.unwrap();
+    }
+    let removals =
+        [Batch::new().delete_prefix(&before, "x/4"), Batch::new().delete_prefix(&before, ""), Batch::new().delete_prefix(&before, "x")];
+    for removal in removals {
+        tokio::time::timeout(Duration::from_secs(4), store.commit(removal)).await.expect("it waits for another partition").unwrap();
+    }
+    assert_eq!(store.scan(&before, ScanOptions::new()).await.unwrap().entries.len(), 0);
+    other.query_drop("ROLLBACK").await.unwrap();
 }
 
 #[tokio::test]
@@ -273,7 +292,7 @@ async fn partition_is_made_with_its_first_row() {
     assert_eq!((store.current_version(&absent.partition()).await.unwrap().number(), rows().await), (0, 0));
     proxy.round_trips();
     store.commit(Batch::new().put(&space("first"), "k", "v")).await.unwrap();
-    assert_eq!(proxy.round_trips(), 5, "three more than a commit");
+    assert_eq!(proxy.round_trips(), 6, "four more than a commit");
     // Concurrent first commits of several processes.
     let others = join_all((0..4).map(|_| MysqlStore::open(&database.url))).await;
     let second = space("second");
@@ -286,8 +305,14 @@ async fn partition_is_made_with_its_first_row() {
     assert_eq!((versions, rows().await), ((1..=16).collect(), 2));
     // A counter that is lost is never made again beneath rows.
     administer(&format!("DELETE FROM `{}`.treehold_partitions WHERE partition_name = 'second//'", database.name)).await.unwrap();
-    let lost = store.commit(Batch::new().put(&second, "k", "v")).await.unwrap_err();
-    assert_eq!((lost.kind(), lost.is_without_effect()), (ErrorKind::Corrupt, true), "{lost:?}");
+    for batch in [
+        Batch::new().put(&second, "k", "v"),
+        Batch::new().delete(&second, "0"),
+        Batch::new().expect(&second, "0", Condition::Absent).delete(&second, "1"),
+    ] {
+        let lost = store.commit(batch).await.unwrap_err();
+        assert_eq!((lost.kind(), lost.is_without_effect()), (ErrorKind::Corrupt, true), "{lost:?}");
+    }
     assert_eq!(store.current_version(&second.partition()).await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert!(store.check().await.unwrap().iter().any(|error| error.message().contains("version counter is missing (4)")));
     store.commit(Batch::new().put(&namespace(), "k", "other partitions are not affected")).await.unwrap();

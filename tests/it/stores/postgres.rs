@@ -135,7 +135,7 @@ async fn dropped_namespace_is_announced_once_more() {
     let version = other.current_version(&watched.partition()).await.unwrap();
     assert_eq!(other.sweep(4).await.unwrap(), 0);
     let client = connect(&schema.url).await.unwrap();
-    let kept = format!("SELECT string_agg(partition || name, ' ' ORDER BY version) FROM \"{}\".namespaces", schema.name);
+    let kept = format!("SELECT string_agg(partition || name, ' ') FROM \"{}\".namespaces", schema.name);
     assert_eq!(client.query_one(&kept, &[]).await.unwrap().get::<_, &str>(0), "a//3/");
     let told = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.expect("the watch is notified").unwrap();
     assert!(told >= version);
@@ -355,8 +355,8 @@ async fn each_call_is_one_round_trip() {
         // Each statement is prepared once, in a round trip of its own.
         assert!(round == 0 || costs[1..].iter().all(|(_, count)| *count == 1), "{costs:?}");
         store.sweep(10).await.unwrap();
-        // Expired rows, the list of namespaces, and for each of two partitions on it those that are empty.
-        assert!(round == 0 || proxy.round_trips() == 4, "a sweep");
+        // Expired rows, the next part of the list of namespaces, and those on it that are empty.
+        assert!(round == 0 || proxy.round_trips() == 3, "a sweep");
     }
 }
 
@@ -416,10 +416,9 @@ async fn wait_for_another_writers_lock_is_bounded() {
     put(&store, "k", "after").await;
 }
 
-/// Counts the rows of all nodes of a Citus cluster, and those of the one that has the fewest.
 #[tokio::test]
 #[ignore = "needs a Citus cluster: run scripts/citus.sh"]
-async fn partitions_spread_over_the_workers_of_a_cluster() {
+async fn partitions_spread_over_the_workers_of_citus() {
     assert!(std::env::var_os("TREEHOLD_TEST_CITUS").is_some(), "no Citus cluster: run scripts/citus.sh");
     let schema = distributed_schema().await;
     let store = open(&schema).await;
@@ -488,7 +487,7 @@ async fn partition_is_made_with_its_first_row() {
         proxy.round_trips();
         store.commit(Batch::new().put(&space(name), "k", "v")).await.unwrap();
         // Each statement is prepared once, in a round trip of its own.
-        assert!(name == "first" || proxy.round_trips() == 3, "the attempt, the counter, the commit");
+        assert!(name == "first" || proxy.round_trips() == 4, "the attempt, whether there are rows, the counter, the commit");
     }
     // Concurrent first commits of several processes.
     let others = futures::future::join_all((0..4).map(|_| open(&schema))).await;
@@ -500,11 +499,92 @@ async fn partition_is_made_with_its_first_row() {
     assert_eq!(rows().await, 3);
     // A counter that is lost is never made again beneath rows.
     schema.run("DELETE FROM {s}.partitions WHERE partition = 'third//'").await;
-    let lost = store.commit(Batch::new().put(&third, "k", "v")).await.unwrap_err();
-    assert_eq!((lost.kind(), lost.is_without_effect()), (ErrorKind::Corrupt, true), "{lost:?}");
+    for batch in [
+        Batch::new().put(&third, "k", "v"),
+        Batch::new().delete(&third, "0"),
+        Batch::new().expect(&third, "0", Condition::Absent).delete(&third, "1"),
+    ] {
+        let lost = store.commit(batch).await.unwrap_err();
+        assert_eq!((lost.kind(), lost.is_without_effect()), (ErrorKind::Corrupt, true), "{lost:?}");
+    }
+    schema.run("UPDATE {s}.rows SET expires_at = 1").await;
+    assert_eq!(store.sweep(100).await.unwrap(), 2, "the rows of the other partitions");
     assert_eq!(store.current_version(&third.partition()).await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(store.check().await.unwrap().len(), 1);
     put(&store, "k", "other partitions are not affected").await;
+}
+
+/// Regression: where a partition was made between the lock, which found none, and the next statement of a group, the group was written
+/// without the lock: its versions were used twice, and its namespaces were not listed.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+async fn partition_made_after_the_lock_found_none_is_locked_again() {
+    let schema = schema().await;
+    let name = format!("{} racing", schema.name).replace(' ', "_");
+    let options = PostgresOptions::new(format!("{}?application_name={name}", schema.url)).with_schema(&schema.name);
+    let store = PostgresStore::open_with(options.with_connections_max(2)).await.unwrap();
+    let spaces: Vec<_> = (0..3).map(|number| Namespace::new([format!("racing {number}")]).unwrap()).collect();
+    let batch = |space: &Namespace| Batch::new().expect(space, "k", Condition::Absent).put(space, "k", "v").delete(space, "l");
+    // The connection has prepared the statements from here on.
+    store.commit(batch(&spaces[0])).await.unwrap();
+    let (other, client) = (connect(&schema.url).await.unwrap(), connect(&schema.url).await.unwrap());
+    for space in &spaces[1..] {
+        // The lock does not read the rows; the next statement does.
+        other.batch_execute(&format!("BEGIN; LOCK TABLE \"{}\".rows IN ACCESS EXCLUSIVE MODE", schema.name)).await.unwrap();
+        let commit = tokio::spawn({
+            let (store, batch) = (store.clone(), batch(space));
+            async move { store.commit(batch).await }
+        });
+        let is_waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = left($1::text, 63) AND wait_event_type = 'Lock'";
+        while client.query_one(is_waiting, &[&name]).await.unwrap().get::<_, i64>(0) == 0 {}
+        // Another process makes the partition, and writes a row that the condition forbids.
+        let partition = space.partition();
+        client.execute(&format!("INSERT INTO \"{}\".partitions VALUES ($1, 7)", schema.name), &[&partition.encoded()]).await.unwrap();
+        other.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(commit.await.unwrap().unwrap(), [Version::new(8)]);
+        assert_eq!(store.current_version(&partition).await.unwrap(), Version::new(8));
+        assert_eq!(store.check().await.unwrap().len(), 0);
+    }
+    let listed = store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces;
+    assert_eq!(listed, spaces);
+}
+
+/// Regression: the transaction of a sweep stayed open, with the lock of a partition.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+async fn sweep_that_is_dropped_locks_nothing() {
+    let schema = schema().await;
+    let (proxy, url) = proxied(&schema).await;
+    let store = PostgresStore::open_with(PostgresOptions::new(url).with_schema(&schema.name)).await.unwrap();
+    for number in 0..20 {
+        let space = Namespace::parse(&format!("a//{number}")).unwrap();
+        store.commit(Batch::new().put(&space, "k", "v")).await.unwrap();
+        store.commit(Batch::new().delete(&space, "k")).await.unwrap();
+    }
+    // Dropped after each number of round trips.
+    for trips in 0..12 {
+        let mut sweep = Box::pin(store.sweep(100));
+        proxy.round_trips();
+        let mut seen = 0;
+        while seen < trips {
+            if futures::poll!(&mut sweep).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+            seen += proxy.round_trips();
+        }
+        drop(sweep);
+    }
+    let batch = conditional("after").expect(&namespace(), "none", Condition::Absent);
+    tokio::time::timeout(Duration::from_secs(20), store.commit(batch)).await.expect("nothing is locked").unwrap();
+    let client = connect(&schema.url).await.unwrap();
+    let locked = format!("SELECT version FROM \"{}\".partitions FOR UPDATE NOWAIT", schema.name);
+    let attempts = async {
+        while client.query(&locked, &[]).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), attempts).await.expect("nothing stays locked");
 }
 
 #[tokio::test]

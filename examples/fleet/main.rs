@@ -1,0 +1,196 @@
+//! Predicts what a fleet of servers can do, and compares such predictions with runs of a real store.
+//!
+//! `fleet` prints predictions for 10^6 threads, 10^9 files and 1,000 servers, from costs that were measured on one machine. `--seed N`
+//! chooses another run, and `--quick` simulates fewer commits.
+//!
+//! `fleet compare ENGINE URL…` measures a store, fits the costs of the model to three of the runs, predicts the others, and prints the
+//! errors. ENGINE is `postgres`, `mysql`, `redis` or `sqlite`. Each further URL is the same store on one node more. `--seconds N` is the
+//! length of each run, by default 3, and `--connections N` how many groups the process has under way at once, by default 4. It writes to
+//! partitions `fleet/…` and leaves the rows there.
+
+#![allow(missing_docs, clippy::print_stdout)]
+
+use measure::{Measured, measure};
+use model::{Costs, Fleet, GROUPED, Grouping, Load, Outcome, Random, SINGLE, run};
+use treehold::config::{OpenStoreOptions, open_store};
+use treehold::{Error, ErrorKind, Result};
+
+mod measure;
+mod model;
+
+/// Measured on two cores shared with the clients, in which `docs/scale.md` says how: PostgreSQL 15.
+const POSTGRES: Costs = Costs { group: 2.4e-4, batch: 2.6e-5, flush: 1.0e-3, round_trip: 1.5e-4 };
+
+/// Threads, and the users who own them: a partition each.
+const THREADS: usize = 1_000_000;
+const USERS: usize = 100_000;
+const FILES: f64 = 1e9;
+const SERVERS: usize = 1_000;
+
+/// The connections for writes of each server.
+const CONNECTIONS: usize = 4;
+
+/// The longest time in seconds that 99 of 100 commits may take at the capacity.
+const PATIENCE: f64 = 0.05;
+
+/// The bytes of a file of 1 KiB in PostgreSQL with its index, and of a thread with a checkpoint, as `docs/performance.md` has them.
+const FILE_BYTES: f64 = 1_440.0;
+const THREAD_BYTES: f64 = 3_000.0;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |name: &str| -> Result<Option<f64>> {
+        let Some(at) = arguments.iter().position(|argument| argument == name) else { return Ok(None) };
+        let number = arguments.get(at + 1).and_then(|text| text.parse().ok());
+        number.map(Some).ok_or_else(|| Error::invalid_argument(format!("write a number after `{name}`")))
+    };
+    let (seed, seconds, connections) = (number("--seed")?, number("--seconds")?, number("--connections")?);
+    if arguments.first().is_none_or(|first| first.starts_with("--")) {
+        let batches = if arguments.iter().any(|argument| argument == "--quick") { 20_000.0 } else { 200_000.0 };
+        predict(seed.unwrap_or(1.0) as u64, batches);
+        return Ok(());
+    }
+    let plain: Vec<&str> = arguments.iter().map(String::as_str).take_while(|argument| !argument.starts_with("--")).collect();
+    let ["compare", engine, urls @ ..] = &plain[..] else {
+        return Err(Error::invalid_argument("write `fleet`, or `fleet compare ENGINE URL…`"));
+    };
+    let grouping = if *engine == "redis" { SINGLE } else { GROUPED };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|source| Error::new(ErrorKind::Internal, "the program cannot run tasks").with_source(source))?;
+    runtime.block_on(compare(grouping, urls, seconds.unwrap_or(3.0), connections.unwrap_or(4.0) as usize, seed.unwrap_or(1.0) as u64))
+}
+
+/// Prints what many nodes and servers can do.
+fn predict(seed: u64, batches: f64) {
+    println!("{THREADS} threads of {USERS} users, {SERVERS} servers, PostgreSQL-compatible nodes of 2 processors");
+    println!();
+    println!(
+        "| nodes | commits/s with a p99 below {} ms | p50 and p99 at half of that | a node is lost for 3 s: p99, longest | a user with 5 % of all: commits/s |",
+        PATIENCE * 1e3
+    );
+    println!("| ---: | ---: | ---: | ---: | ---: |");
+    for nodes in [1, 2, 3, 10, 30] {
+        let fleet = Fleet {
+            costs: POSTGRES,
+            grouping: GROUPED,
+            nodes,
+            processors: 2,
+            servers: SERVERS,
+            connections: CONNECTIONS,
+            partitions: USERS,
+            load: Load::Writers(0),
+            lost: None,
+            seconds: 1.0,
+            seed,
+        };
+        let capacity = capacity(&fleet, 0.0, batches);
+        let half = arrivals(&fleet, capacity / 2.0, 0.0, batches);
+        let lost = run(&Fleet {
+            lost: Some((0, 1.0, 4.0)),
+            seconds: 6.0,
+            load: Load::Arrivals { per_second: (capacity / 2.0).min(batches / 6.0), hot: 0.0 },
+            ..fleet.clone()
+        });
+        let hot = self::capacity(&fleet, 0.05, batches);
+        let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+        println!("| {nodes} | {capacity:.0} | {}, {} | {}, {:.1} s | {hot:.0} |", ms(half.p50), ms(half.p99), ms(lost.p99), lost.longest);
+    }
+    println!();
+    let gigabytes = |bytes: f64| format!("{:.0} GB", bytes / 1e9);
+    println!(
+        "bytes: {} for {FILES:.0e} files of 1 KiB, {} for the threads",
+        gigabytes(FILES * FILE_BYTES),
+        gigabytes(THREADS as f64 * THREAD_BYTES)
+    );
+    println!("connections: {} from {SERVERS} servers of 8, so a pooler stands before the nodes", SERVERS * 8);
+}
+
+/// Finds the most batches a second with which 99 of 100 are answered in time.
+fn capacity(fleet: &Fleet, hot: f64, batches: f64) -> f64 {
+    let is_in_time = |per_second: f64| {
+        let outcome = arrivals(fleet, per_second, hot, batches);
+        outcome.p99 <= PATIENCE
+    };
+    let (mut low, mut high) = (10.0, 20_000.0 * fleet.nodes as f64);
+    for _ in 0..12 {
+        let middle = (low + high) / 2.0;
+        if is_in_time(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+fn arrivals(fleet: &Fleet, per_second: f64, hot: f64, batches: f64) -> Outcome {
+    let seconds = (batches / per_second).clamp(0.5, 20.0);
+    run(&Fleet { load: Load::Arrivals { per_second, hot }, seconds, ..fleet.clone() })
+}
+
+/// Measures a store, and prints how far predictions are from it.
+async fn compare(grouping: Grouping, urls: &[&str], seconds: f64, connections: usize, seed: u64) -> Result<()> {
+    let mut runs = Vec::new();
+    for (index, url) in urls.iter().enumerate() {
+        let store = open_store(url, &OpenStoreOptions::new()).await?;
+        for (writers, partitions) in [(1, 1), (16, 1), (16, 2), (16, 4), (16, 8), (16, 16)] {
+            let measured = measure(&store, writers, partitions, seconds).await?;
+            println!("measured: {} nodes, {measured:?}", index + 1);
+            runs.push((index + 1, measured));
+        }
+    }
+    let fleet = |costs: Costs, nodes: usize, measured: &Measured| Fleet {
+        costs,
+        grouping,
+        nodes,
+        processors: if grouping == SINGLE { 1 } else { 2 },
+        servers: 1,
+        connections,
+        partitions: measured.partitions,
+        load: Load::Writers(measured.writers),
+        lost: None,
+        seconds: 1.0,
+        seed,
+    };
+    let is_given =
+        |nodes: usize, measured: &Measured| nodes == 1 && [(1, 1), (16, 1), (16, 4)].contains(&(measured.writers, measured.partitions));
+    let given: Vec<&Measured> = runs.iter().filter(|(nodes, measured)| is_given(*nodes, measured)).map(|(_, measured)| measured).collect();
+    let fault = |costs: Costs| -> f64 {
+        let errors =
+            given.iter().map(|measured| (run(&fleet(costs, 1, measured)).commits_per_second / measured.commits_per_second).ln().powi(2));
+        errors.sum()
+    };
+    let costs = fit(fault, seed);
+    println!("{costs:?}");
+    println!("| nodes | partitions | writers | measured commits/s | predicted | error | measured p99 | predicted |");
+    println!("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for (nodes, measured) in &runs {
+        let predicted = run(&fleet(costs, *nodes, measured));
+        let error = predicted.commits_per_second / measured.commits_per_second - 1.0;
+        let note = if is_given(*nodes, measured) { " (fitted)" } else { "" };
+        println!(
+            "| {nodes} | {} | {} | {:.0} | {:.0} | {:+.0} %{note} | {:.1} ms | {:.1} ms |",
+            measured.partitions,
+            measured.writers,
+            measured.commits_per_second,
+            predicted.commits_per_second,
+            error * 100.0,
+            measured.p99 * 1e3,
+            predicted.p99 * 1e3
+        );
+    }
+    Ok(())
+}
+
+/// Finds costs with a small fault, by steps at random from a usual server's.
+fn fit(fault: impl Fn(Costs) -> f64, seed: u64) -> Costs {
+    let mut random = Random::new(seed);
+    let mut best = Costs { group: 2e-4, batch: 2e-5, flush: 1e-3, round_trip: 2e-4 };
+    let mut least = fault(best);
+    for step in 0..1_500 {
+        let reach = 3.0 / (1.0 + f64::from(step) / 100.0);
+        let mut vary = |cost: f64| cost * (reach * (random.part() - 0.5)).exp();
+        let tried = Costs { group: vary(best.group), batch: vary(best.batch), flush: vary(best.flush), round_trip: vary(best.round_trip) };
+        let found = fault(tried);
+        if found < least {
+            (best, least) = (tried, found);
+        }
+    }
+    best
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Runs a command with a Redis Cluster of some masters without replicas, each with an equal share of one processor. For measurements of what
+# more nodes add (`examples/fleet`); needs cpulimit.
+#
+#   scripts/redis-masters.sh MASTERS PERCENT COMMAND…
+#
+# TREEHOLD_TEST_REDIS_CLUSTER_URL is the URL of the first master. Everything it started is stopped when it ends.
+set -euo pipefail
+masters=$1 percent=$2
+shift 2
+
+directory=$(mktemp -d)
+processes=()
+stop() {
+  for process in "${processes[@]:-}"; do
+    [ -n "$process" ] && kill -CONT "$process" 2> /dev/null && kill "$process" 2> /dev/null || true
+  done
+  wait 2> /dev/null || true
+  rm -rf "$directory"
+}
+trap stop EXIT
+trap 'exit 130' INT TERM
+
+is_free() { ! (exec 3<> "/dev/tcp/127.0.0.1/$1") 2> /dev/null; }
+until_true() {
+  for _ in $(seq 200); do
+    if "$@" > /dev/null 2>&1; then return; fi
+    sleep 0.1
+  done
+  return 1
+}
+answers() { [ "$(redis-cli -p "$1" ping)" = PONG ]; }
+knows_all() { [ "$(redis-cli -p "$1" cluster info | tr -d '\r' | grep -c -e 'cluster_state:ok' -e "cluster_known_nodes:$masters")" = 2 ]; }
+
+ports=()
+while [ "${#ports[@]}" -lt "$masters" ]; do
+  port=$((20000 + RANDOM % 2700))
+  if [[ " ${ports[*]:-} " != *" $port "* ]] && is_free "$port" && is_free "$((port + 10000))"; then ports+=("$port"); fi
+done
+for port in "${ports[@]}"; do
+  mkdir "$directory/$port"
+  redis-server --bind 127.0.0.1 --port "$port" --dir "$directory/$port" --cluster-enabled yes --cluster-node-timeout 60000 --save '' \
+    --appendonly no > "$directory/$port/log" &
+  processes+=("$!")
+done
+for port in "${ports[@]}"; do until_true answers "$port"; done
+for number in "${!ports[@]}"; do
+  redis-cli -p "${ports[$number]}" cluster addslotsrange $((16384 * number / masters)) $((16384 * (number + 1) / masters - 1)) > "$directory/slots"
+  redis-cli -p "${ports[0]}" cluster meet 127.0.0.1 "${ports[$number]}" > "$directory/met"
+done
+for port in "${ports[@]}"; do until_true knows_all "$port"; done
+# A share of a processor: each is stopped and continued many times a second.
+for process in "${processes[@]}"; do
+  cpulimit --quiet --pid "$process" --limit "$percent" > "$directory/limit" 2>&1 &
+  processes+=("$!")
+done
+
+TREEHOLD_TEST_REDIS_CLUSTER_URL="redis+cluster://127.0.0.1:${ports[0]}"
+export TREEHOLD_TEST_REDIS_CLUSTER_URL
+"$@"
