@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# Runs a command with a Redis Cluster of some masters without replicas, each with an equal share of one processor. For measurements of what
-# more nodes add (`examples/fleet`); needs cpulimit.
+# Runs a command with a Redis Cluster of some masters without replicas, for measurements of what more nodes add (`examples/fleet`).
 #
-#   scripts/redis-masters.sh MASTERS PERCENT COMMAND…
+#   scripts/redis-masters.sh MASTERS COMMAND…
 #
 # TREEHOLD_TEST_REDIS_CLUSTER_URL is the URL of the first master. Everything it started is stopped when it ends.
 set -euo pipefail
-masters=$1 percent=$2
-shift 2
+masters=$1
+shift
 
 directory=$(mktemp -d)
 processes=()
 stop() {
   for process in "${processes[@]:-}"; do
-    [ -n "$process" ] && kill -CONT "$process" 2> /dev/null && kill "$process" 2> /dev/null || true
+    [ -n "$process" ] && kill "$process" 2> /dev/null || true
   done
   wait 2> /dev/null || true
   rm -rf "$directory"
@@ -49,11 +48,6 @@ for number in "${!ports[@]}"; do
   redis-cli -p "${ports[0]}" cluster meet 127.0.0.1 "${ports[$number]}" > "$directory/met"
 done
 for port in "${ports[@]}"; do until_true knows_all "$port"; done
-# A share of a processor: each is stopped and continued many times a second.
-for process in "${processes[@]}"; do
-  cpulimit --quiet --pid "$process" --limit "$percent" > "$directory/limit" 2>&1 &
-  processes+=("$!")
-done
 
 TREEHOLD_TEST_REDIS_CLUSTER_URL="redis+cluster://127.0.0.1:${ports[0]}"
 export TREEHOLD_TEST_REDIS_CLUSTER_URL

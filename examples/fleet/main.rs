@@ -18,8 +18,8 @@ use treehold::{Error, ErrorKind, Result};
 mod measure;
 mod model;
 
-/// Measured on two cores shared with the clients, in which `docs/scale.md` says how: PostgreSQL 15.
-const POSTGRES: Costs = Costs { group: 2.4e-4, batch: 2.6e-5, flush: 1.0e-3, round_trip: 1.5e-4 };
+/// Fitted to PostgreSQL 15 on two processors that it shared with the writers, over loopback: `docs/scale.md` has the runs.
+const POSTGRES: Costs = Costs { group: 2.5e-4, batch: 1.7e-5, flush: 5.5e-5, round_trip: 2.1e-6 };
 
 /// Threads, and the users who own them: a partition each.
 const THREADS: usize = 1_000_000;
@@ -149,7 +149,7 @@ async fn compare(grouping: Grouping, urls: &[&str], seconds: f64, connections: u
         seed,
     };
     let is_given =
-        |nodes: usize, measured: &Measured| nodes == 1 && [(1, 1), (16, 1), (16, 4)].contains(&(measured.writers, measured.partitions));
+        |nodes: usize, measured: &Measured| nodes == 1 && [(1, 1), (16, 1), (16, 16)].contains(&(measured.writers, measured.partitions));
     let given: Vec<&Measured> = runs.iter().filter(|(nodes, measured)| is_given(*nodes, measured)).map(|(_, measured)| measured).collect();
     let fault = |costs: Costs| -> f64 {
         let errors =

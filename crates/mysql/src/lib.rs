@@ -24,6 +24,7 @@ use treehold_store::{
     Partition, Scan, ScanOptions, Store, StoreCapabilities, StoreDescription, StoreExtensions, StoreMaintenance, StoreStats, Watch,
 };
 
+mod decide;
 mod engine;
 mod error;
 mod key;
@@ -36,6 +37,7 @@ mod record;
 mod scan;
 mod schema;
 mod sql;
+mod sweep;
 mod url;
 mod write;
 

@@ -15,19 +15,19 @@
 //! - `autocommit` is off meanwhile, so what was written outside the transaction is rolled back too;
 //! - the commit is a round trip of its own, and so is the end of the session's setting.
 
+use super::decide::{Read, Run, decide_all};
 use super::error::{Fault, damaged, failed_together, is_apart, is_busy, is_lost, is_undecided, rolled_back, silent};
 use super::key::KeyRange;
-use super::overlay::{Met, Overlay};
-use super::plan::{Action, After, Plan, PlannedKeys};
+use super::plan::{Action, After, Plan};
 use super::pool::{Connection, Loan, Pool, ROLLBACK, column};
 use super::schema::run_repeatable;
-use super::sql::{NEW, Tables, in_keys, in_range, live, partition_of, partition_range, quoted};
+use super::sql::{NEW, Tables, in_keys, in_range, live, partition_range, quoted};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use mysql_async::Row;
 use mysql_async::prelude::Queryable;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout_at;
@@ -37,12 +37,10 @@ use treehold_core::ops::Version;
 use treehold_store::combiner::GroupWriter;
 use treehold_store::effect::Effect;
 use treehold_store::watch::Watches;
-use treehold_store::{
-    Batch, BatchWrite, Condition, Namespace, Partition, Precondition, log_key, precondition_failed, unvalidated, whole_microseconds,
-};
+use treehold_store::{Batch, BatchWrite, Condition, Partition, Precondition, unvalidated, whole_microseconds};
 
 /// How long a group is retried while other writers interfere.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The pause before a group is retried that lost to other writers.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
@@ -55,9 +53,6 @@ const MARK: u64 = 1 << 62;
 
 /// What follows a commit on a node of a Galera cluster.
 const AFTER_COMMIT: &str = "SELECT @v; SET SESSION autocommit = 1";
-
-/// How many rows a sweep removes per transaction.
-const SWEEP_ROWS: usize = 1_000;
 
 /// Runs writes on pooled connections.
 #[derive(Debug)]
@@ -341,7 +336,7 @@ impl Writer {
 
     /// Opens a transaction, locks the counter, and runs reads. Returns the counter and the rows of each read; `None`, without a transaction,
     /// if there is no such partition.
-    async fn begin(
+    pub(super) async fn begin(
         &self,
         connection: &mut Connection,
         partition: &Partition,
@@ -430,119 +425,16 @@ impl Writer {
             }
         }
     }
-
-    /// Removes up to `limit` expired rows.
-    pub(super) async fn sweep(&self, limit: usize) -> Result<usize> {
-        let until = Instant::now() + PATIENCE;
-        let mut swept = 0;
-        while swept < limit {
-            let rows = (limit - swept).min(SWEEP_ROWS);
-            let mut loan = self.pool.take().await?;
-            match self.sweep_within(loan.connection(), rows).await {
-                Ok(count) => {
-                    loan.give_back();
-                    swept += count;
-                    if count < rows {
-                        break;
-                    }
-                }
-                Err(Fault::Engine(error)) if is_busy(&error) && Instant::now() < until => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                Err(fault) if swept == 0 && fault.is_lost() && Instant::now() < until => {
-                    // Expired rows already count as absent, so removing them twice does no harm.
-                    self.pool.clear();
-                    drop(loan);
-                    let mut loan = self.pool.take().await?;
-                    swept += self.sweep_within(loan.connection(), rows).await?;
-                    loan.give_back();
-                }
-                Err(fault) => return Err(fault.into()),
-            }
-        }
-        Ok(swept)
-    }
-
-    async fn sweep_within(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
-        tokio::time::timeout(self.pool.timeout(), self.sweep_some(connection, limit)).await.unwrap_or(Err(Fault::Silent))
-    }
-
-    async fn sweep_some(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
-        let over = self.clock.now().as_microsecond();
-        let Tables { items, partitions, .. } = &self.tables;
-        // The rows of a partition whose counter is missing stay: without them it would look new, and use versions again.
-        let read = format!(
-            "SELECT i.namespace, i.head, i.tail FROM {items} i FORCE INDEX (by_expiry) WHERE i.expires_at <= {over} \
-             AND EXISTS (SELECT 1 FROM {partitions} p WHERE p.partition_name = {}) ORDER BY i.expires_at LIMIT {limit}",
-            partition_of("i.namespace")
-        );
-        let mut partitions = BTreeMap::<Partition, PlannedKeys>::new();
-        for keys in planned_keys(connection.run(read).await?.into_iter().flatten())? {
-            partitions.entry(keys.0.partition()).or_default().push(keys.0, keys.1);
-        }
-        let mut swept = 0;
-        for (partition, keys) in &partitions {
-            swept += self.sweep_partition(connection, partition, keys, over).await?;
-        }
-        Ok(swept)
-    }
-
-    /// Removes these rows of a partition if they are still expired.
-    async fn sweep_partition(
-        &self,
-        connection: &mut Connection,
-        partition: &Partition,
-        keys: &PlannedKeys,
-        over: i64,
-    ) -> Result<usize, Fault> {
-        let items = &self.tables.items;
-        let still = |keys: String| format!("SELECT namespace, head, tail FROM {items} WHERE {keys} AND expires_at <= {over}");
-        let reads = keys.conditions().into_iter().map(still).collect();
-        let missing = || damaged("the version counter of a partition that has rows is missing");
-        let (version, sets) = self.begin(connection, partition, reads).await?.ok_or_else(missing)?;
-        let mut keys = PlannedKeys::default();
-        for (namespace, key) in planned_keys(sets.into_iter().flatten())? {
-            keys.push(namespace, key);
-        }
-        if keys.len() == 0 {
-            connection.run(ROLLBACK).await?;
-            return Ok(0);
-        }
-        let mut text = String::new();
-        for statement in keys.deletes(&self.tables, partition, version, mark(connection, version)) {
-            if !text.is_empty() && text.len() + statement.len() > self.text_bytes_max {
-                connection.run(std::mem::take(&mut text)).await?;
-            }
-            text += if text.is_empty() { "" } else { "; " };
-            text += &statement;
-        }
-        if connection.is_of_cluster() {
-            connection.run(text).await?;
-            commit_in_cluster(connection, &mut false).await?;
-        } else {
-            connection.run(text + "; COMMIT").await?;
-        }
-        Ok(keys.len())
-    }
-}
-
-/// Reads the keys of rows.
-fn planned_keys(rows: impl Iterator<Item = Row>) -> Result<Vec<(Namespace, String)>, Fault> {
-    let key = |mut row: Row| {
-        let namespace = Namespace::from_encoded(&column::<String>(&mut row, 0)?)?;
-        Ok((namespace, super::key::join(column(&mut row, 1)?, &column::<Vec<u8>>(&mut row, 2)?)?))
-    };
-    rows.map(key).collect()
 }
 
 /// Returns what [`Writer::begin`] left in the counter on a node of a Galera cluster.
-fn mark(connection: &Connection, counter: u64) -> Option<u64> {
+pub(super) fn mark(connection: &Connection, counter: u64) -> Option<u64> {
     connection.is_of_cluster().then_some(counter + MARK)
 }
 
 /// Commits a transaction on a node of a Galera cluster, if its last statement has found the mark. Sets `is_sent` just before the commit is
 /// sent. Returns the variable `@v`.
-async fn commit_in_cluster(connection: &mut Connection, is_sent: &mut bool) -> Result<Option<u64>, Fault> {
+pub(super) async fn commit_in_cluster(connection: &mut Connection, is_sent: &mut bool) -> Result<Option<u64>, Fault> {
     if connection.conn.affected_rows() != 1 {
         return Err(Fault::Engine(rolled_back()));
     }
@@ -558,167 +450,6 @@ async fn commit_in_cluster(connection: &mut Connection, is_sent: &mut bool) -> R
     }
 }
 
-/// The decisions on the batches of a transaction.
-#[derive(Default)]
-struct Decided<'g> {
-    /// The answers, up to the first batch that must wait for the next transaction.
-    answers: Vec<Result<Vec<Version>>>,
-    runs: Vec<Run<'g>>,
-    /// How many numbers the batches take from the counter.
-    numbers: u64,
-    /// The counter after them, if they take any.
-    counter: u64,
-}
-
-/// Batches written as one.
-struct Run<'g> {
-    batches: Vec<&'g Batch>,
-    /// The counter before them.
-    counter: u64,
-    /// Whether the run restores items. Then the counter ends above their versions rather than above the run's numbers.
-    restores: bool,
-}
-
-impl<'g> Run<'g> {
-    /// Returns the writes. Appends to logs get their keys here, since the versions are known.
-    fn keyed(&self) -> Vec<Cow<'g, BatchWrite>> {
-        let mut number = self.counter;
-        let writes = self.batches.iter().flat_map(|batch| &batch.writes);
-        let keyed = writes.map(|write| {
-            number += u64::from(matches!(write, BatchWrite::Put { .. } | BatchWrite::Append { .. } | BatchWrite::Restore { .. }));
-            match write {
-                BatchWrite::Append { namespace, meta, value, time_to_live } => Cow::Owned(BatchWrite::Put {
-                    namespace: namespace.clone(),
-                    key: log_key(Version::new(number)),
-                    meta: meta.clone(),
-                    value: value.clone(),
-                    time_to_live: *time_to_live,
-                    created_at: None,
-                }),
-                write => Cow::Borrowed(write),
-            }
-        });
-        keyed.collect()
-    }
-}
-
-/// What was read for the preconditions.
-#[derive(Debug, Default)]
-struct Read {
-    /// The versions of live rows, by namespace and key.
-    keys: HashMap<(String, String), u64>,
-    /// The versions found below prefixes, by batch and index of the condition.
-    beneath: HashMap<(usize, usize), u64>,
-}
-
-enum Decision {
-    Holds,
-    Refused(Error),
-    /// The batch depends on an earlier batch's writes in a way that only the server can decide.
-    Waits,
-}
-
-/// Decides batches in order. Every put or restore takes a number from the counter; if the batches have none, a removal advances it by one.
-fn decide_all<'g>(batches: &[&'g Batch], counter: u64, read: &Read, now: Timestamp) -> Decided<'g> {
-    let mut decided = Decided { counter, ..Decided::default() };
-    let mut overlay = Overlay::default();
-    for (index, &batch) in batches.iter().enumerate() {
-        match decide(&overlay, read, index, batch) {
-            Decision::Waits => break,
-            Decision::Refused(error) => decided.answers.push(Err(error)),
-            Decision::Holds => {
-                if batches[index + 1..].iter().any(|later| !later.preconditions.is_empty()) {
-                    overlay.add(&Effect::of(&batch.writes, now), decided.counter, now);
-                }
-                decided.accept(batch);
-            }
-        }
-    }
-    decided
-}
-
-impl<'g> Decided<'g> {
-    /// Accepts a batch whose preconditions hold, and records its answer.
-    fn accept(&mut self, batch: &'g Batch) {
-        let (before, mut floor, mut versions) = (self.counter, None, Vec::new());
-        for write in &batch.writes {
-            match write {
-                BatchWrite::Put { .. } | BatchWrite::Append { .. } => versions.push(Version::new(self.counter + 1)),
-                BatchWrite::Restore { item, .. } => floor = floor.max(Some(item.version.number())),
-                BatchWrite::Touch { .. } | BatchWrite::Delete { .. } | BatchWrite::DeletePrefix { .. } => continue,
-                _ => unvalidated(),
-            }
-            self.counter += 1;
-            self.numbers += 1;
-        }
-        self.counter = self.counter.max(floor.unwrap_or(0));
-        self.answers.push(Ok(versions));
-        let restores = floor.is_some();
-        match self.runs.last_mut() {
-            _ if batch.is_empty() => {}
-            Some(run) if !run.restores && !restores => run.batches.push(batch),
-            _ => self.runs.push(Run { batches: vec![batch], counter: before, restores }),
-        }
-    }
-}
-
-/// Decides a batch by what was read and what earlier batches write.
-fn decide(overlay: &Overlay<'_>, read: &Read, place: usize, batch: &Batch) -> Decision {
-    for (index, precondition) in batch.preconditions.iter().enumerate() {
-        let Precondition { namespace, key, condition } = precondition;
-        let met = match condition {
-            Condition::NoneBeneath | Condition::NoneBeneathSince(_) if overlay.is_beneath(namespace, key) => return Decision::Waits,
-            Condition::NoneBeneath | Condition::NoneBeneathSince(_) => read.beneath.get(&(place, index)).copied(),
-            Condition::Absent | Condition::Exists | Condition::Version(_) => match overlay.met(namespace, key) {
-                Some(Met::Version(version)) => Some(version),
-                Some(Met::Absent) => None,
-                None => read.keys.get(&(namespace.encoded().to_owned(), key.clone())).copied(),
-            },
-            _ => unvalidated(),
-        };
-        let met = met.map(Version::new);
-        if !condition.holds(met) {
-            return Decision::Refused(precondition_failed(index, precondition, met));
-        }
-    }
-    Decision::Holds
-}
-
 fn unanswered() -> Error {
     Error::new(ErrorKind::Internal, "a batch was not answered; this is a bug in the program").with_unknown_effect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bytes::Bytes;
-    use treehold_store::Item;
-
-    #[test]
-    fn batches_merge_into_one_write_up_to_a_restore() {
-        let a = Namespace::parse("a").expect("a legal namespace");
-        let now = Timestamp::from_microsecond(1_000).expect("a time");
-        let item = Item::new("r", Bytes::new(), Bytes::new(), Version::new(70), now, now);
-        let batches = [
-            Batch::new().put(&a, "k", "").put(&a, "k", ""),
-            Batch::new().delete_prefix(&a, "d/"),
-            Batch::new().expect(&a, "k", Condition::Version(Version::new(12))).put(&a, "l", ""),
-            Batch::new(),
-            Batch::new().expect(&a, "k", Condition::Version(Version::new(11))).put(&a, "never", ""),
-            Batch::new().restore(&a, item).put(&a, "m", ""),
-            Batch::new().put(&a, "n", ""),
-            Batch::new().expect(&a, "d/", Condition::NoneBeneath),
-            Batch::new().put(&a, "never", ""),
-        ];
-        let decided = decide_all(&batches.iter().collect::<Vec<_>>(), 10, &Read::default(), now);
-        let answers: Vec<Option<Vec<u64>>> = decided
-            .answers
-            .iter()
-            .map(|answer| answer.as_ref().ok().map(|versions| versions.iter().map(|version| version.number()).collect()))
-            .collect();
-        let expected = [Some(vec![11, 12]), Some(vec![]), Some(vec![13]), Some(vec![]), None, Some(vec![15]), Some(vec![71])];
-        assert_eq!(answers, expected, "the last but one depends on a removed prefix and waits");
-        let runs: Vec<(usize, u64)> = decided.runs.iter().map(|run| (run.batches.len(), run.counter)).collect();
-        assert_eq!((runs, decided.counter, decided.numbers), (vec![(3, 10), (1, 13), (1, 70)], 71, 6));
-    }
 }

@@ -25,6 +25,8 @@ use treehold_store::{
     StoreStats, Watch, server_url,
 };
 
+mod arrays;
+mod change;
 mod connect;
 mod engine;
 mod error;
