@@ -68,8 +68,8 @@ impl<'b> Plan<'b> {
             self.written.insert(namespace.encoded(), true);
         }
         for keys in in_keys("", effect.deletes.iter().copied()) {
-            self.statement(format!("DELETE FROM {} WHERE {keys}", self.tables.bodies));
-            self.delete_items(format!("DELETE FROM {} WHERE {keys}", self.tables.items));
+            self.statement(remove_keys(&self.tables.bodies, &keys));
+            self.delete_items(remove_keys(&self.tables.items, &keys));
         }
         self.puts(&effect.puts, counter);
         self.touches(effect, now);
@@ -202,10 +202,19 @@ impl<'b> Plan<'b> {
         for (expires_at, keys) in of_ends {
             let end = number_or_null(expires_at);
             for keys in in_keys("", keys) {
-                self.statement(format!("UPDATE {} SET expires_at = {end} WHERE {keys} AND {live}", self.tables.items));
+                self.statement(format!(
+                    "UPDATE {} FORCE INDEX (PRIMARY) SET expires_at = {end} WHERE {keys} AND {live}",
+                    self.tables.items
+                ));
             }
         }
     }
+}
+
+/// Returns the statement that removes the rows of some keys. In a small table the server would read all rows, and wait for the writers of
+/// other partitions; only this form of the statement takes an index.
+fn remove_keys(table: &str, keys: &str) -> String {
+    format!("DELETE removed FROM {table} removed FORCE INDEX (PRIMARY) WHERE {keys}")
 }
 
 /// Removes as many rows as [`Plan::counted`] has counted.
@@ -295,8 +304,7 @@ impl PlannedKeys {
     /// table. The last one sets the counter if there is a mark, as in [`Plan::marked`].
     pub(super) fn deletes(&self, tables: &Tables, partition: &Partition, version: u64, mark: Option<u64>) -> Vec<String> {
         let conditions = self.conditions();
-        let of = |table: &str, keys: &String| format!("DELETE FROM {table} WHERE {keys}");
-        let deletes = conditions.iter().flat_map(|keys| [of(&tables.bodies, keys), of(&tables.items, keys)]);
+        let deletes = conditions.iter().flat_map(|keys| [remove_keys(&tables.bodies, keys), remove_keys(&tables.items, keys)]);
         let emptied = self.keys.iter().map(|(namespace, _)| namespace.encoded()).collect();
         let counter = mark.map(|_| set_counter(tables, partition, &version.to_string(), mark));
         deletes.chain(trims(tables, &emptied)).chain(counter).collect()

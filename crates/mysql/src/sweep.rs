@@ -22,11 +22,11 @@ impl Writer {
         while swept < limit {
             let rows = (limit - swept).min(SWEEP_ROWS);
             let mut loan = self.pool.take().await?;
-            match self.sweep_within(loan.connection(), rows).await {
-                Ok(count) => {
+            let before = swept;
+            match self.sweep_within(loan.connection(), rows, &mut swept).await {
+                Ok(()) => {
                     loan.give_back();
-                    swept += count;
-                    if count < rows {
+                    if swept - before < rows {
                         break;
                     }
                 }
@@ -38,7 +38,7 @@ impl Writer {
                     self.pool.clear();
                     drop(loan);
                     let mut loan = self.pool.take().await?;
-                    swept += self.sweep_within(loan.connection(), rows).await?;
+                    self.sweep_within(loan.connection(), rows, &mut swept).await?;
                     loan.give_back();
                 }
                 Err(fault) => return Err(fault.into()),
@@ -47,11 +47,12 @@ impl Writer {
         Ok(swept)
     }
 
-    async fn sweep_within(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
-        tokio::time::timeout(self.pool.timeout(), self.sweep_some(connection, limit)).await.unwrap_or(Err(Fault::Silent))
+    async fn sweep_within(&self, connection: &mut Connection, limit: usize, swept: &mut usize) -> Result<(), Fault> {
+        tokio::time::timeout(self.pool.timeout(), self.sweep_some(connection, limit, swept)).await.unwrap_or(Err(Fault::Silent))
     }
 
-    async fn sweep_some(&self, connection: &mut Connection, limit: usize) -> Result<usize, Fault> {
+    /// Adds what it removed to `swept`, even if it fails in the middle.
+    async fn sweep_some(&self, connection: &mut Connection, limit: usize, swept: &mut usize) -> Result<(), Fault> {
         let over = self.clock.now().as_microsecond();
         let Tables { items, partitions, .. } = &self.tables;
         // The rows of a partition whose counter is missing stay: without them it would look new, and use versions again.
@@ -64,11 +65,10 @@ impl Writer {
         for keys in planned_keys(connection.run(read).await?.into_iter().flatten())? {
             partitions.entry(keys.0.partition()).or_default().push(keys.0, keys.1);
         }
-        let mut swept = 0;
         for (partition, keys) in &partitions {
-            swept += self.sweep_partition(connection, partition, keys, over).await?;
+            *swept += self.sweep_partition(connection, partition, keys, over).await?;
         }
-        Ok(swept)
+        Ok(())
     }
 
     /// Removes these rows of a partition if they are still expired.

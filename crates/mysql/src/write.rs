@@ -238,7 +238,7 @@ impl Writer {
                     self.make_partition(connection, partition).await?;
                 }
             }
-            Err(Fault::from(damaged("the version counter of a partition that has rows is missing")))
+            Err(Fault::from(damaged("the version counter of a partition is missing, or that of new partitions")))
         };
         let locked = timeout_at(until, locking).await.unwrap_or(Err(Fault::Silent)).map_err(all)?;
         let Some((counter, read)) = locked else {

@@ -231,21 +231,17 @@ impl Connections {
         attempt(connection, timeout, script).await?.map_err(failed)
     }
 
-    /// Runs a statement that changes rows in the transaction of one that locks a row, unless that finds none. After a failure the connection
-    /// is closed, which rolls back. The future must not be dropped before it ends: the transaction would stay open.
+    /// Runs a statement that changes rows in the transaction of one that locks a row, unless that finds none.
     ///
     /// # Errors
     /// As for reads.
     pub(super) async fn write_locked(&self, lock: &Script<'_>, script: &Script<'_>) -> Result<()> {
-        let connection = self.pool.get().await.map_err(no_connection)?;
-        let done = match tokio::time::timeout(self.timeout, locked(&connection, lock, script)).await {
+        // Of its own, so that an interrupted transaction ends with it.
+        let connection = self.make().await?;
+        match tokio::time::timeout(self.timeout, locked(&connection, lock, script)).await {
             Ok(done) => done.map_err(failed),
             Err(_) => Err(silent()),
-        };
-        if done.is_err() {
-            drop(Object::take(connection));
         }
-        done
     }
 
     /// Runs a statement that changes rows, once.

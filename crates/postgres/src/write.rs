@@ -122,8 +122,8 @@ impl PostgresWriter {
                     let asked = timeout_at(deadline, self.has_rows_or_make(&connection, partition, adds)).await;
                     let has_rows = asked.unwrap_or_else(|_| Err(silent())).map_err(Error::without_effect)?;
                     self.put_back(connection);
-                    if is_second && has_rows {
-                        return Err(damaged("the version counter of a partition that has rows is missing").without_effect().into());
+                    if is_second && (has_rows || adds) {
+                        return Err(damaged("the version counter of a partition is missing").without_effect().into());
                     }
                     if !adds && !has_rows {
                         return Ok(group.iter().map(|batch| batch.expect_absent().map(|()| Vec::new())).collect());

@@ -105,7 +105,7 @@ impl<W: GroupWriter> Combiner<W> {
     /// Queues a valid batch and waits until it is durable. A batch of nothing has no partition, and is done at once.
     ///
     /// If the caller goes away, the batch is discarded while it is still queued; once a group has taken it, it is
-    /// written.
+    /// written. The runtime of a caller must be driven until the groups that its tasks write have ended.
     ///
     /// # Errors
     /// Those of the writer. [`Internal`](ErrorKind::Internal) with unknown effect when the writing task panicked or its

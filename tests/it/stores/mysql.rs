@@ -273,6 +273,14 @@ async fn writer_of_a_partition_waits_for_no_other_partition() {
         tokio::time::timeout(Duration::from_secs(4), store.commit(removal)).await.expect("it waits for another partition").unwrap();
     }
     assert_eq!(store.scan(&before, ScanOptions::new()).await.unwrap().entries.len(), 0);
+    // Regression: the removal of many keys of a small table read all its rows.
+    let keys = || (0..200).map(|number| format!("y/{number}"));
+    store.commit(keys().fold(Batch::new(), |batch, key| batch.put(&before, key, "v"))).await.unwrap();
+    let removal = keys().take(50).fold(Batch::new(), |batch, key| batch.delete(&before, key));
+    let touch = keys().skip(100).take(50).fold(Batch::new(), |batch, key| batch.touch(&before, key, Some(PATIENCE)));
+    for batch in [removal, touch] {
+        tokio::time::timeout(Duration::from_secs(4), store.commit(batch)).await.expect("it waits for another partition").unwrap();
+    }
     other.query_drop("ROLLBACK").await.unwrap();
 }
 
