@@ -368,6 +368,8 @@ mod tests {
         );
         assert_eq!(marked.iter().filter(|sql| sql.contains("`partitions` SET version")).count(), 1);
         let together = statements(&removal.put(&a, "l", ""), After::Known(11));
-        assert!(!together.iter().any(|sql| sql.contains('@') || sql.starts_with("DELETE FROM `namespaces`")), "{together:#?}");
+        // The rows of the prefix are counted to remove so many, not for the counter.
+        let is_counted = |sql: &String| ["@v", "@r", "ROW_COUNT"].iter().any(|part| sql.contains(part));
+        assert!(!together.iter().any(|sql| is_counted(sql) || sql.starts_with("DELETE FROM `namespaces`")), "{together:#?}");
     }
 }
