@@ -870,6 +870,7 @@ async fn hot_standby_serves_reads_and_reports_read_only() {
     let standby = std::env::var("TREEHOLD_TEST_POSTGRES_STANDBY_URL").expect("scripts/standby-postgres.sh sets it");
     let schema = schema().await;
     let primary = open(&schema).await;
+    primary.commit(Batch::new().put_for(&namespace(), "over", "v", Duration::ZERO)).await.unwrap();
     put(&primary, "key", "value").await;
     let client = connect(&standby).await.unwrap();
     let there = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1::text AND tablename = 'rows'";
