@@ -122,7 +122,8 @@ fn settings(timeout: Duration) -> String {
     format!(
         "SELECT set_config(s.name, s.setting, false)
          FROM (VALUES ('default_transaction_isolation', 'read committed'), ('client_encoding', 'UTF8'), ('bytea_output', 'hex'),
-                      ('plan_cache_mode', CASE WHEN {IS_CITUS} THEN 'force_custom_plan' ELSE 'force_generic_plan' END), ('jit', 'off'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
+                      ('plan_cache_mode', CASE WHEN {IS_CITUS} THEN 'force_custom_plan' ELSE 'force_generic_plan' END),
+                      ('jit', 'off'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
                       ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('enable_material', 'off'),
                       ('lock_timeout', '{lock}'), ('idle_in_transaction_session_timeout', '{idle}')) AS s(name, setting)
          JOIN pg_catalog.pg_settings p ON p.name = s.name"

@@ -182,7 +182,7 @@ impl PostgresStore {
 
     /// Opens a database.
     ///
-    /// Cost: a connection and five round trips, more when tables are created.
+    /// Cost: a connection and six round trips, more when tables are created.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a URL that is malformed or has unknown parameters,

@@ -73,6 +73,13 @@ impl Queue {
     }
 }
 
+/// Removes the queue of a partition that nobody commits to and no task drains.
+fn discard_unused(queues: &mut HashMap<Partition, Queue>, partition: &Partition) {
+    if queues.get(partition).is_some_and(|queue| queue.callers == 0 && !queue.is_taken) {
+        queues.remove(partition);
+    }
+}
+
 #[derive(Debug)]
 struct Request {
     batch: Batch,
@@ -158,7 +165,7 @@ impl<'c, W> Caller<'c, W> {
     /// Queues a request. Returns true if the queue has no task and the caller must start one.
     fn push(&self, request: Request) -> bool {
         let mut queues = self.shared.queues.lock();
-        let queue = queues.entry(self.partition.clone()).or_insert_with(Queue::new);
+        let queue = queues.get_mut(self.partition).expect("a queue stays while it has callers");
         queue.waiting.push_back(request);
         !std::mem::replace(&mut queue.is_taken, true)
     }
@@ -169,9 +176,7 @@ impl<W> Drop for Caller<'_, W> {
         let mut queues = self.shared.queues.lock();
         if let Some(queue) = queues.get_mut(self.partition) {
             queue.callers -= 1;
-            if queue.callers == 0 && !queue.is_taken {
-                queues.remove(self.partition);
-            }
+            discard_unused(&mut queues, self.partition);
         }
     }
 }
@@ -188,8 +193,7 @@ struct Turn<W> {
 #[derive(Default)]
 struct Group {
     batches: Vec<Batch>,
-    answers: Vec<oneshot::Sender<Answer>>,
-    _places: Vec<Place>,
+    answers: Vec<(oneshot::Sender<Answer>, Place)>,
 }
 
 impl<W: GroupWriter> Turn<W> {
@@ -215,7 +219,7 @@ impl<W: GroupWriter> Turn<W> {
         }
         let results = self.shared.writer.write(&self.partition, &group.batches).await;
         assert_eq!(results.len(), group.batches.len(), "the engine must return one result for each batch");
-        for (answer, result) in group.answers.into_iter().zip(results) {
+        for ((answer, _place), result) in group.answers.into_iter().zip(results) {
             // The receiver may be gone; the batch was written anyway.
             let _ = answer.send(Answer::Done(result));
         }
@@ -231,9 +235,7 @@ impl<W: GroupWriter> Turn<W> {
         if queue.waiting.is_empty() {
             queue.is_taken = false;
             self.is_over = true;
-            if queue.callers == 0 {
-                queues.remove(&self.partition);
-            }
+            discard_unused(&mut queues, &self.partition);
         }
     }
 
@@ -247,8 +249,7 @@ impl<W: GroupWriter> Turn<W> {
             if !answer.is_closed() {
                 size_bytes += batch.size_bytes();
                 group.batches.push(batch);
-                group.answers.push(answer);
-                group._places.push(place);
+                group.answers.push((answer, place));
             }
         }
         group
@@ -265,9 +266,7 @@ impl<W> Drop for Turn<W> {
         let Some(queue) = queues.get_mut(&self.partition) else { return };
         queue.is_taken = false;
         let left = std::mem::take(&mut queue.waiting);
-        if queue.callers == 0 {
-            queues.remove(&self.partition);
-        }
+        discard_unused(&mut queues, &self.partition);
         drop(queues);
         for Request { batch, answer, .. } in left {
             let _ = answer.send(Answer::Again(batch));
