@@ -87,7 +87,7 @@ fn path(number: usize) -> String {
 
 fn content(number: usize) -> Vec<u8> {
     let line = format!("a line of file {number} that says nothing of note\n");
-    let mut content = line.repeat(BODY / line.len());
+    let mut content = line.repeat(*BODY / line.len());
     if number.is_multiple_of(100) {
         content.push_str("the needle\n");
     }

@@ -55,7 +55,7 @@ pub(crate) fn bench_raw<R: Raw>(group: &mut BenchmarkGroup<'_, WallTime>, runtim
     });
     group.bench_function(format!("scan_10000_values/{name}"), |bencher| {
         let raw = raw().borrow();
-        bencher.iter(|| assert!(raw.scan("notes/", true) >= ROWS * BODY));
+        bencher.iter(|| assert!(raw.scan("notes/", true) >= ROWS * *BODY));
     });
     group.bench_function(format!("put/{name}"), |bencher| {
         let mut raw = raw().borrow_mut();

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use criterion::BenchmarkGroup;
 use criterion::measurement::WallTime;
 use std::cell::LazyCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use treehold::ops::{ApplyOptions, Change, LsOptions, ReadOptions, WriteMode};
@@ -13,7 +13,11 @@ use treehold::store::{Batch, Condition, Namespace, ScanEntry, ScanOptions, Store
 use treehold::{Backend, StoreBackend, VfsPath, VfsPathBuf};
 
 pub(crate) const ROWS: usize = 10_000;
-pub(crate) const BODY: usize = 4_096;
+/// The length of a body in bytes: 4,096, or as `TREEHOLD_STORE_BODY` says, a multiple of 8.
+pub(crate) static BODY: LazyLock<usize> = LazyLock::new(|| {
+    let given = std::env::var("TREEHOLD_STORE_BODY").ok();
+    given.map_or(4_096, |bytes| bytes.parse().expect("TREEHOLD_STORE_BODY is a number of bytes"))
+});
 pub(crate) const WRITERS: usize = 16;
 
 /// A tree of 500 directories with 200 files each.
@@ -33,7 +37,7 @@ pub(crate) fn shuffled(number: usize) -> usize {
 pub(crate) fn body() -> Vec<u8> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let stamp = WRITTEN.fetch_add(1, Ordering::Relaxed).to_le_bytes();
-    stamp.repeat(BODY / stamp.len())
+    stamp.repeat(*BODY / stamp.len())
 }
 
 /// Has sixteen tasks put `count` rows in all. Returns how long it took.
@@ -101,7 +105,7 @@ pub(crate) fn bench_store(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Ru
         bencher.iter(|| assert_eq!(runtime.block_on(scan_all(&**store, &space, false)).0, ROWS));
     });
     group.bench_function(format!("scan_10000_values/{name}"), |bencher| {
-        bencher.iter(|| assert_eq!(runtime.block_on(scan_all(&**store, &space, true)).1, ROWS * BODY));
+        bencher.iter(|| assert_eq!(runtime.block_on(scan_all(&**store, &space, true)).1, ROWS * *BODY));
     });
     group.bench_function(format!("put/{name}"), |bencher| {
         bencher.iter(|| runtime.block_on(store.commit(Batch::new().put(&space, key(next()), body()))).unwrap());

@@ -1,22 +1,88 @@
-//! Bodies: short ones in a row of `bodies`, long ones in rows of `chunks`.
+//! Bodies: small ones in the row of their item, others in a row of `bodies`, long ones in rows of `chunks`.
+//!
+//! A commit writes whole pages, so a small body in a row of its own doubles what a put writes. But a listing reads the pages with the
+//! bodies in the rows of items, so these are small ([`IN_ITEM_BYTES`]). `docs/design/engines.md` has the measurements.
 //!
 //! SQLite stores a long value as a chain of pages, each of which names the next. It finds a byte by reading all pages before it, so
 //! reading a body of n bytes part by part reads on the order of n² bytes. A body of more than [`CHUNK_BYTES`] is therefore split into
 //! chunks, and a read opens only the chunks that hold its range. Keeping one blob handle open from part to part would avoid the
 //! quadratic cost too, but only for reads in order, and its read transaction would stop the write-ahead log from restarting.
 //!
-//! The column `chunk_bytes` of an item says how long its chunks are, all but the last. It is 0 for a body in one row, which is how
-//! earlier versions stored bodies of any length.
+//! The column `chunk_bytes` of an item says where its body is, see [`BodyPlace`]. Earlier versions stored bodies elsewhere: all of them in
+//! rows of `bodies`, then only those without chunks. A body moves to its present place when it is put again.
 
 use super::error::{damaged, failed};
 use bytes::Bytes;
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, MAIN_DB};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, MAIN_DB, ToSql};
 use std::ops::Range;
 use treehold_core::error::{Error, ErrorKind, Result};
 
 /// Longer bodies are split into chunks of this many bytes.
 pub(super) const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Bodies of at most this many bytes are stored in the row of their item.
+pub(super) const IN_ITEM_BYTES: u64 = 512;
+
+/// The kind of place of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyPlace {
+    /// The row of the item; −1 in `chunk_bytes`.
+    Item,
+    /// A row of `bodies`, or none for an empty body; 0 in `chunk_bytes`.
+    Row,
+    /// Rows of `chunks` of this many bytes, all but the last, as in `chunk_bytes`.
+    Chunks(u64),
+}
+
+impl FromSql for BodyPlace {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        match value.as_i64()? {
+            -1 => Ok(Self::Item),
+            0 => Ok(Self::Row),
+            bytes => u64::try_from(bytes).map(Self::Chunks).map_err(|_| FromSqlError::OutOfRange(bytes)),
+        }
+    }
+}
+
+impl ToSql for BodyPlace {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        match self {
+            Self::Item => Ok((-1).into()),
+            Self::Row => Ok(0.into()),
+            Self::Chunks(bytes) => {
+                i64::try_from(*bytes).map(Into::into).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+            }
+        }
+    }
+}
+
+/// The lengths that decide where a new body is stored.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlaceLimits {
+    /// The longest body in the row of its item.
+    pub(super) in_item_bytes: u64,
+    /// The longest body in one row.
+    pub(super) chunk_bytes: u64,
+}
+
+impl Default for PlaceLimits {
+    fn default() -> Self {
+        Self { in_item_bytes: IN_ITEM_BYTES, chunk_bytes: CHUNK_BYTES }
+    }
+}
+
+impl PlaceLimits {
+    /// Returns where to store a new body.
+    pub(super) fn place(self, size: u64) -> BodyPlace {
+        match size {
+            0 => BodyPlace::Row,
+            size if size <= self.in_item_bytes => BodyPlace::Item,
+            size if size <= self.chunk_bytes => BodyPlace::Row,
+            _ => BodyPlace::Chunks(self.chunk_bytes),
+        }
+    }
+}
 
 /// Where the body of an item is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,35 +91,27 @@ pub(super) struct StoredBody {
     pub(super) id: i64,
     /// The length of the body in bytes.
     pub(super) size: u64,
-    /// The length of a chunk in bytes; 0 for a body in one row.
-    pub(super) chunk_bytes: u64,
+    pub(super) place: BodyPlace,
 }
 
 impl StoredBody {
-    /// Returns where to store a new body, with chunks of `chunk_bytes` if it is longer than that.
-    pub(super) fn new(id: i64, size: u64, chunk_bytes: u64) -> Self {
-        Self { id, size, chunk_bytes: if size > chunk_bytes { chunk_bytes } else { 0 } }
-    }
-
-    fn is_chunked(self) -> bool {
-        self.chunk_bytes > 0
-    }
-
-    /// Reads the whole body. The caller is in a transaction, or has a statement running that read the item.
-    pub(super) fn read(self, connection: &Connection) -> Result<Bytes> {
-        if self.is_chunked() {
-            return Ok(self.read_part(connection, 0..self.size)?.into());
+    /// Reads the whole body. `in_item` is the body in the row of the item. The caller is in a transaction, or has a statement running that
+    /// read the item.
+    pub(super) fn read<'r>(self, connection: &Connection, in_item: impl FnOnce() -> rusqlite::Result<ValueRef<'r>>) -> Result<Bytes> {
+        match self.place {
+            BodyPlace::Item => self.check(in_item().map_err(failed)?),
+            BodyPlace::Row if self.size == 0 => Ok(Bytes::new()),
+            BodyPlace::Row => {
+                let mut statement = connection.prepare_cached("SELECT body FROM bodies WHERE id = ?1").map_err(failed)?;
+                let mut rows = statement.query((self.id,)).map_err(failed)?;
+                let row = rows.next().map_err(failed)?;
+                self.check(row.map_or(Ok(ValueRef::Null), |row| row.get_ref(0)).map_err(failed)?)
+            }
+            BodyPlace::Chunks(bytes) => Ok(self.read_chunks(connection, bytes, 0..self.size)?.into()),
         }
-        if self.size == 0 {
-            return Ok(Bytes::new());
-        }
-        let mut statement = connection.prepare_cached("SELECT body FROM bodies WHERE id = ?1").map_err(failed)?;
-        let mut rows = statement.query((self.id,)).map_err(failed)?;
-        let row = rows.next().map_err(failed)?;
-        self.check(row.map_or(Ok(ValueRef::Null), |row| row.get_ref(0)).map_err(failed)?)
     }
 
-    /// Returns a body that a statement read from `bodies`, or an error if it is not the item's.
+    /// Returns a body that a statement read from its row, or an error if it is not the item's.
     pub(super) fn check(self, stored: ValueRef<'_>) -> Result<Bytes> {
         let body = match stored {
             ValueRef::Null => &[],
@@ -63,27 +121,42 @@ impl StoredBody {
         if body.len() as u64 != self.size { Err(lost()) } else { Ok(Bytes::copy_from_slice(body)) }
     }
 
-    /// Reads a range within the body. The caller is in a transaction.
+    /// Reads a range within the body; `in_item` is as in [`read`](Self::read). The caller is in a transaction.
     ///
     /// Cost: the chunks that hold the range, each up to the end of it. Without chunks, all pages before the end of the range.
-    pub(super) fn read_part(self, connection: &Connection, within: Range<u64>) -> Result<Vec<u8>> {
+    pub(super) fn read_part<'r>(
+        self,
+        connection: &Connection,
+        within: Range<u64>,
+        in_item: impl FnOnce() -> rusqlite::Result<ValueRef<'r>>,
+    ) -> Result<Bytes> {
         if within.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Bytes::new());
+        }
+        match self.place {
+            BodyPlace::Item => Ok(self.read(connection, in_item)?.slice(within.start as usize..within.end as usize)),
+            BodyPlace::Row => self.read_in_row(connection, within).map(Bytes::from),
+            BodyPlace::Chunks(bytes) => self.read_chunks(connection, bytes, within).map(Bytes::from),
+        }
+    }
+
+    fn read_in_row(self, connection: &Connection, within: Range<u64>) -> Result<Vec<u8>> {
+        let blob = connection.blob_open(MAIN_DB, "bodies", "body", self.id, true).map_err(|error| match failed(error) {
+            // The engine reports an absent row only by this error.
+            error if error.kind() == ErrorKind::Internal => lost().with_source(error),
+            error => error,
+        })?;
+        if blob.len() as u64 != self.size {
+            return Err(lost());
         }
         let mut part = vec![0; (within.end - within.start) as usize];
-        if !self.is_chunked() {
-            let blob = connection.blob_open(MAIN_DB, "bodies", "body", self.id, true).map_err(|error| match failed(error) {
-                // The engine reports an absent row only by this error.
-                error if error.kind() == ErrorKind::Internal => lost().with_source(error),
-                error => error,
-            })?;
-            if blob.len() as u64 != self.size {
-                return Err(lost());
-            }
-            blob.read_at_exact(&mut part, within.start as usize).map_err(failed)?;
-            return Ok(part);
-        }
-        let numbers = within.start / self.chunk_bytes..=(within.end - 1) / self.chunk_bytes;
+        blob.read_at_exact(&mut part, within.start as usize).map_err(failed)?;
+        Ok(part)
+    }
+
+    fn read_chunks(self, connection: &Connection, chunk_bytes: u64, within: Range<u64>) -> Result<Vec<u8>> {
+        let mut part = vec![0; (within.end - within.start) as usize];
+        let numbers = within.start / chunk_bytes..=(within.end - 1) / chunk_bytes;
         let mut statement = connection
             .prepare_cached("SELECT rowid, number FROM chunks WHERE item = ?1 AND number BETWEEN ?2 AND ?3 ORDER BY number")
             .map_err(failed)?;
@@ -92,8 +165,8 @@ impl StoredBody {
         for number in numbers {
             let row = rows.next().map_err(failed)?.ok_or_else(lost)?;
             let (rowid, found): (i64, u64) = row.try_into().map_err(failed)?;
-            let start = number * self.chunk_bytes;
-            let end = (start + self.chunk_bytes).min(self.size);
+            let start = number * chunk_bytes;
+            let end = (start + chunk_bytes).min(self.size);
             let blob = match open.take() {
                 None => connection.blob_open(MAIN_DB, "chunks", "body", rowid, true).map_err(failed)?,
                 Some(mut blob) => {
@@ -112,31 +185,38 @@ impl StoredBody {
         Ok(part)
     }
 
-    /// Replaces an old body. The caller is in a transaction, and writes the item.
+    /// Replaces an old body, except one in the row of the item. The caller is in a transaction, and writes the item.
     pub(super) fn replace(self, old: Option<Self>, connection: &Connection, body: &[u8]) -> rusqlite::Result<()> {
-        let is_in_row = |place: &Self| place.size > 0 && !place.is_chunked();
-        let was_in_row = old.as_ref().is_some_and(is_in_row);
-        if let Some(old) = old.filter(|old| old.is_chunked() || was_in_row && !is_in_row(&self)) {
+        let is_in_row = |stored: &Self| stored.size > 0 && stored.place == BodyPlace::Row;
+        let stays_in_row = old.as_ref().is_some_and(is_in_row) && is_in_row(&self);
+        if let Some(old) = old.filter(|_| !stays_in_row) {
             old.remove(connection)?;
         }
-        if self.is_chunked() {
-            let mut insert = connection.prepare_cached("INSERT INTO chunks(item, number, body) VALUES (?1, ?2, ?3)")?;
-            for (number, chunk) in body.chunks(self.chunk_bytes as usize).enumerate() {
-                insert.execute((self.id, number, chunk))?;
+        // Nothing is left in the way, even if the item was damaged and said another place.
+        match self.place {
+            BodyPlace::Chunks(bytes) => {
+                connection.prepare_cached("DELETE FROM chunks WHERE item = ?1")?.execute((self.id,))?;
+                let mut insert = connection.prepare_cached("INSERT INTO chunks(item, number, body) VALUES (?1, ?2, ?3)")?;
+                for (number, chunk) in body.chunks(bytes as usize).enumerate() {
+                    insert.execute((self.id, number, chunk))?;
+                }
             }
-        } else if is_in_row(&self) {
-            let sql = if was_in_row { "UPDATE bodies SET body = ?2 WHERE id = ?1" } else { "INSERT INTO bodies(id, body) VALUES (?1, ?2)" };
-            connection.prepare_cached(sql)?.execute((self.id, body))?;
+            BodyPlace::Row if self.size > 0 => {
+                let sql = "INSERT INTO bodies(id, body) VALUES (?1, ?2) ON CONFLICT(id) DO UPDATE SET body = excluded.body";
+                connection.prepare_cached(sql)?.execute((self.id, body))?;
+            }
+            BodyPlace::Row | BodyPlace::Item => {}
         }
         Ok(())
     }
 
-    /// Removes the body. The caller is in a transaction, and removes or rewrites the item.
+    /// Removes the body, except one in the row of the item. The caller is in a transaction, and removes or rewrites the item.
     pub(super) fn remove(self, connection: &Connection) -> rusqlite::Result<()> {
-        let sql = match self {
-            Self { size: 0, .. } => return Ok(()),
-            Self { chunk_bytes: 0, .. } => "DELETE FROM bodies WHERE id = ?1",
-            _ => "DELETE FROM chunks WHERE item = ?1",
+        let sql = match self.place {
+            BodyPlace::Item => return Ok(()),
+            BodyPlace::Row if self.size == 0 => return Ok(()),
+            BodyPlace::Row => "DELETE FROM bodies WHERE id = ?1",
+            BodyPlace::Chunks(_) => "DELETE FROM chunks WHERE item = ?1",
         };
         connection.prepare_cached(sql)?.execute((self.id,)).map(drop)
     }
@@ -148,13 +228,18 @@ pub(super) fn lost() -> Error {
 }
 
 /// The checks of bodies: a query that counts the faults, and what each is.
-pub(super) const CHECKS: [(&str, &str); 4] = [
+pub(super) const CHECKS: [(&str, &str); 5] = [
+    (
+        "SELECT COUNT(*) FROM items WHERE chunk_bytes < -1
+            OR CASE chunk_bytes WHEN -1 THEN size <> COALESCE(LENGTH(body), -1) ELSE body IS NOT NULL END",
+        "there are rows whose own body is missing or has the wrong length",
+    ),
     (
         "SELECT COUNT(*) FROM bodies WHERE id NOT IN (SELECT id FROM items WHERE size > 0 AND chunk_bytes = 0)",
         "there are bodies without a row",
     ),
     (
-        "SELECT COUNT(*) FROM items LEFT JOIN bodies USING (id) WHERE chunk_bytes = 0 AND size <> COALESCE(LENGTH(body), 0)",
+        "SELECT COUNT(*) FROM items LEFT JOIN bodies USING (id) WHERE chunk_bytes = 0 AND size <> COALESCE(LENGTH(bodies.body), 0)",
         "there are rows without a body",
     ),
     (
@@ -165,7 +250,7 @@ pub(super) const CHECKS: [(&str, &str); 4] = [
     (
         "SELECT COUNT(*) FROM items WHERE chunk_bytes > 0 AND (
             SELECT COUNT(*) <> (size + chunk_bytes - 1) / chunk_bytes
-                OR TOTAL(number >= 0 AND LENGTH(body) = MIN(chunk_bytes, size - number * chunk_bytes)) <> COUNT(*)
+                OR TOTAL(number >= 0 AND LENGTH(chunks.body) = MIN(chunk_bytes, size - number * chunk_bytes)) <> COUNT(*)
             FROM chunks WHERE item = items.id)",
         "there are rows without a chunk of their body",
     ),

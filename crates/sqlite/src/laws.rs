@@ -1,6 +1,6 @@
-//! Laws of bodies in chunks: against a model, and of files of earlier versions.
+//! Laws of where bodies are stored: against a model, and of files of earlier versions.
 
-use super::body::CHUNK_BYTES;
+use super::body::{CHUNK_BYTES, IN_ITEM_BYTES, PlaceLimits};
 use super::read::ReaderPool;
 use super::write::SqliteWriter;
 use super::{SqliteOptions, SqliteStore, open};
@@ -47,9 +47,11 @@ enum Step {
     Sweep {
         limit: usize,
     },
-    /// From here on, bodies are stored in one row, as earlier versions did, or in chunks again.
-    Chunk {
-        bytes: u64,
+    /// From here on, bodies of other lengths are stored in the row of their item, in a row of their own, as earlier versions did, or in
+    /// chunks.
+    Store {
+        in_item_bytes: u64,
+        chunk_bytes: u64,
     },
 }
 
@@ -69,7 +71,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => key().prop_map(|key| Step::Delete { key }),
         1 => key().prop_map(|key| Step::DeletePrefix { key }),
         1 => (0_usize..3).prop_map(|limit| Step::Sweep { limit }),
-        1 => prop_oneof![Just(SMALL), Just(5), Just(u64::MAX)].prop_map(|bytes| Step::Chunk { bytes }),
+        2 => (prop_oneof![Just(0), Just(3), Just(9)], prop_oneof![Just(SMALL), Just(5), Just(u64::MAX)])
+            .prop_map(|(in_item_bytes, chunk_bytes)| Step::Store { in_item_bytes, chunk_bytes }),
     ]
 }
 
@@ -81,13 +84,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn bodies_around_the_chunk_length_match_a_model_and_leave_no_chunk_behind(steps in prop::collection::vec(step(), 1..40)) {
+    fn bodies_around_the_lengths_match_a_model_and_leave_no_part_behind(steps in prop::collection::vec(step(), 1..40)) {
         let directory = tempfile::tempdir().expect("a directory");
         let clock = Clock::from_fn(|| Timestamp::UNIX_EPOCH);
         let options = SqliteOptions::new(directory.path().join("store.db")).with_clock(clock);
         let (path, connection) = open::open(&options).expect("opened");
         let mut writer = SqliteWriter::new(&path, connection, &options, Arc::default());
-        writer.chunk_bytes = SMALL;
+        writer.limits = PlaceLimits { in_item_bytes: 3, chunk_bytes: SMALL };
         let pool = Arc::new(ReaderPool::new(path, &options));
         let namespace = Namespace::parse("a").expect("plain");
         let now = 0;
@@ -95,8 +98,8 @@ proptest! {
         let mut model: BTreeMap<&str, Bytes> = BTreeMap::new();
         for (number, step) in steps.iter().enumerate() {
             let work = match *step {
-                Step::Chunk { bytes } => {
-                    writer.chunk_bytes = bytes;
+                Step::Store { in_item_bytes, chunk_bytes } => {
+                    writer.limits = PlaceLimits { in_item_bytes, chunk_bytes };
                     continue;
                 }
                 Step::Put { key, size, is_mortal } => {
@@ -148,7 +151,7 @@ proptest! {
                 }
             }
             prop_assert!(reader.check().expect("checked").is_empty(), "after {:?}", step);
-            let orphans = "SELECT COUNT(*) FROM chunks LEFT JOIN items ON items.id = item WHERE items.id IS NULL OR chunk_bytes = 0";
+            let orphans = "SELECT COUNT(*) FROM chunks LEFT JOIN items ON items.id = item WHERE items.id IS NULL OR chunk_bytes <= 0";
             prop_assert_eq!(reader.connection().query_row(orphans, [], |row| row.get::<_, u64>(0)).expect("counted"), 0);
         }
     }
@@ -192,17 +195,64 @@ async fn every_damage_of_chunks_is_found_and_read_as_corrupt() {
     }
 }
 
+#[tokio::test]
+async fn every_damage_of_a_small_body_is_found_and_read_as_corrupt() {
+    for (damage, key) in [
+        ("UPDATE items SET body = NULL WHERE key = 'short'", "short"),
+        ("UPDATE items SET body = x'00' WHERE key = 'short'", "short"),
+        ("UPDATE items SET size = size + 1 WHERE key = 'short'", "short"),
+        ("UPDATE items SET chunk_bytes = 0 WHERE key = 'short'", "short"),
+        ("UPDATE items SET chunk_bytes = -1 WHERE key = 'long'", "long"),
+        ("UPDATE items SET chunk_bytes = -2 WHERE key = 'long'", "long"),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, namespace, connection) = with_long_body(&directory).await;
+        connection.execute(damage, []).expect("damaged");
+        let found = store.check().await.expect("checked");
+        assert!(!found.is_empty() && found.iter().all(|error| error.kind() == ErrorKind::Corrupt), "{damage}: {found:?}");
+        for failed in [store.get(&namespace, key).await.err(), store.get_part(&namespace, key, 1..2).await.err()] {
+            assert_eq!(failed.map(|error| error.kind()), Some(ErrorKind::Corrupt), "{damage}");
+        }
+    }
+}
+
+/// A body is where its length says, so that neither a put nor a listing takes longer than measured.
+#[tokio::test]
+async fn length_of_a_body_decides_where_it_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("store.db");
+    let store = SqliteStore::open(&path).expect("opened");
+    let namespace = Namespace::parse("a").expect("plain");
+    let connection = Connection::open(&path).expect("opened");
+    for (size, expected) in [
+        (0, (0, 0, 0)),
+        (1, (1, 0, 0)),
+        (IN_ITEM_BYTES, (1, 0, 0)),
+        (IN_ITEM_BYTES + 1, (0, 1, 0)),
+        (CHUNK_BYTES, (0, 1, 0)),
+        (CHUNK_BYTES + 1, (0, 0, 2)),
+        (IN_ITEM_BYTES, (1, 0, 0)),
+        (0, (0, 0, 0)),
+    ] {
+        store.commit(Batch::new().put(&namespace, "k", body(size as usize, 1))).await.expect("committed");
+        let sql = "SELECT (SELECT COUNT(body) FROM items), (SELECT COUNT(*) FROM bodies), (SELECT COUNT(*) FROM chunks)";
+        let counted: (u64, u64, u64) = connection.query_row(sql, [], |row| row.try_into()).expect("counted");
+        assert_eq!(counted, expected, "{size}");
+        assert!(store.check().await.expect("checked").is_empty());
+    }
+}
+
 /// Makes a file of the version before bodies were split, with a long body and an item with time left.
 fn make_file_without_chunks(options: &SqliteOptions) -> Bytes {
     let long = body(3 * CHUNK_BYTES as usize, 4);
     let (path, connection) = open::open(options).expect("opened");
     let mut writer = SqliteWriter::new(&path, connection, options, Arc::default());
-    writer.chunk_bytes = u64::MAX;
+    writer.limits = PlaceLimits { in_item_bytes: 0, chunk_bytes: u64::MAX };
     let namespace = Namespace::parse("a").expect("plain");
     let batch = Batch::new().put(&namespace, "long", long.clone()).put(&namespace, "short", "body");
     assert!(writer.write(&[Work::Commit(batch)])[0].is_ok());
     drop(writer);
-    let former = "DROP INDEX items_in_chunks; DROP TABLE chunks; ALTER TABLE items DROP COLUMN chunk_bytes; PRAGMA user_version = 2; \
+    let former = "DROP INDEX items_in_chunks; DROP TABLE chunks; ALTER TABLE items DROP COLUMN chunk_bytes; ALTER TABLE items DROP COLUMN body; PRAGMA user_version = 2; \
                   PRAGMA application_id = 0x73747274; UPDATE items SET namespace = 'a/'";
     Connection::open(&path).expect("opened").execute_batch(former).expect("made");
     long
@@ -227,14 +277,117 @@ async fn migrated_file_without_chunks_keeps_its_bodies() {
     store.commit(Batch::new().put(&namespace, "long", long.clone())).await.expect("committed");
     assert!(store.get(&namespace, "long").await.expect("read").expect("it exists").value == long);
     assert!(store.check().await.expect("checked").is_empty());
-    drop(store);
     let connection = Connection::open(&options.path).expect("opened");
     let counted: (u64, u64) = connection
         .query_row("SELECT (SELECT COUNT(*) FROM chunks), (SELECT COUNT(*) FROM bodies)", [], |row| row.try_into())
         .expect("counted");
     assert_eq!(counted, (3, 1));
+    // The next put takes it into the row of its item.
+    store.commit(Batch::new().put(&namespace, "short", "body")).await.expect("committed");
+    assert!(store.check().await.expect("checked").is_empty());
+    assert_eq!(connection.query_row("SELECT COUNT(*) FROM bodies", [], |row| row.get::<_, u64>(0)), Ok(0));
+    drop(store);
     let mark: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0)).expect("read");
     assert_eq!(&mark.to_be_bytes(), b"thld");
+}
+
+/// Makes a file of the version before small bodies were in the rows of their items. Returns what it holds.
+fn make_file_of_format_5(options: &SqliteOptions, namespace: &Namespace) -> BTreeMap<&'static str, Bytes> {
+    let bodies = BTreeMap::from([("empty", 0), ("long", CHUNK_BYTES as usize + 5), ("medium", 3_000), ("short", 4)]);
+    let bodies: BTreeMap<_, _> = bodies.into_iter().map(|(key, size)| (key, body(size, 2))).collect();
+    let (path, connection) = open::open(options).expect("opened");
+    let mut writer = SqliteWriter::new(&path, connection, options, Arc::default());
+    writer.limits.in_item_bytes = 0;
+    let batch = bodies.iter().fold(Batch::new(), |batch, (key, value)| batch.put(namespace, *key, value.clone()));
+    assert!(writer.write(&[Work::Commit(batch)])[0].is_ok());
+    drop(writer);
+    let connection = Connection::open(path).expect("opened");
+    connection.execute_batch("ALTER TABLE items DROP COLUMN body; PRAGMA user_version = 5").expect("made");
+    bodies
+}
+
+async fn assert_holds(store: &dyn Store, namespace: &Namespace, bodies: &BTreeMap<&'static str, Bytes>) {
+    for (key, value) in bodies {
+        assert!(store.get(namespace, key).await.expect("read").expect("it exists").value == *value, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn file_of_format_5_is_upgraded_once_by_many_threads_and_keeps_its_bodies() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = SqliteOptions::new(directory.path().join("store.db"));
+    let namespace = Namespace::parse("a").expect("plain");
+    let bodies = make_file_of_format_5(&options, &namespace);
+    let stores: Vec<SqliteStore> = std::thread::scope(|scope| {
+        let open = || SqliteStore::open_with(options.clone()).expect("opened");
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    for store in &stores {
+        assert_holds(store, &namespace, &bodies).await;
+        assert!(store.check().await.expect("checked").is_empty());
+    }
+    // Each put moves a body to its present place.
+    for (key, value) in &bodies {
+        stores[0].commit(Batch::new().put(&namespace, *key, value.clone())).await.expect("committed");
+    }
+    assert_holds(&stores[1], &namespace, &bodies).await;
+    assert!(stores[1].check().await.expect("checked").is_empty());
+    let connection = Connection::open(&options.path).expect("opened");
+    let sql = "SELECT (SELECT COUNT(body) FROM items), (SELECT COUNT(*) FROM bodies), (SELECT COUNT(*) FROM chunks)";
+    assert_eq!(connection.query_row(sql, [], |row| row.try_into()), Ok((1, 1, 2)));
+}
+
+/// A program of the earlier version would not find the bodies that this one writes.
+#[tokio::test]
+async fn file_of_format_5_is_not_upgraded_while_another_process_has_it_open() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = SqliteOptions::new(directory.path().join("store.db")).with_busy_timeout(Duration::ZERO);
+    let namespace = Namespace::parse("a").expect("plain");
+    let bodies = make_file_of_format_5(&options, &namespace);
+    let other = Connection::open(&options.path).expect("opened");
+    assert_eq!(other.query_row("SELECT COUNT(*) FROM items", [], |row| row.get::<_, usize>(0)), Ok(bodies.len()));
+    let error = SqliteStore::open_with(options.clone()).expect_err("it is in use");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.message().contains("stop that process"), "{error}");
+    assert_eq!(other.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0)), Ok(5));
+    drop(other);
+    assert_holds(&SqliteStore::open_with(options).expect("nobody else has it open"), &namespace, &bodies).await;
+}
+
+#[tokio::test]
+async fn partition_of_format_5_in_a_directory_is_upgraded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("store");
+    let namespace = Namespace::new(["acme", "ada", "memories"]).expect("plain");
+    let store = super::SqliteDirectory::open(&path).expect("opened");
+    store.commit(Batch::new().put(&namespace, "first", "")).await.expect("committed");
+    drop(store);
+    let bodies = make_file_of_format_5(&SqliteOptions::new(path.join("acme/ada.db")), &namespace);
+    assert_holds(&super::SqliteDirectory::open(&path).expect("opened"), &namespace, &bodies).await;
+}
+
+/// A put repairs a row whose place was damaged.
+#[tokio::test]
+async fn put_over_a_row_with_a_damaged_place_is_kept() {
+    for (key, damage) in [
+        ("short", "UPDATE items SET chunk_bytes = 0 WHERE key = 'short'"),
+        ("short", "UPDATE items SET chunk_bytes = 7 WHERE key = 'short'"),
+        ("medium", "UPDATE items SET chunk_bytes = -1 WHERE key = 'medium'"),
+        ("medium", "DELETE FROM bodies"),
+        ("long", "UPDATE items SET chunk_bytes = 0 WHERE key = 'long'"),
+        ("long", "DELETE FROM chunks"),
+    ] {
+        for size in [4, 3_000, CHUNK_BYTES as usize + 1] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let (store, namespace, connection) = with_long_body(&directory).await;
+            store.commit(Batch::new().put(&namespace, "medium", body(3_000, 3))).await.expect("committed");
+            connection.execute(damage, []).expect("damaged");
+            let value = body(size, 4);
+            store.commit(Batch::new().put(&namespace, key, value.clone())).await.expect("committed");
+            assert!(store.get(&namespace, key).await.expect("read").expect("it exists").value == value, "{damage}, {size}");
+        }
+    }
 }
 
 /// The former mark counts only together with a schema version that had it.

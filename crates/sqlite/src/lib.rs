@@ -3,8 +3,8 @@
 //!
 //! The database uses a write-ahead log with `synchronous=FULL`, so an acknowledged commit survives a power loss. One
 //! thread writes and commits in groups ([`committer`](treehold_store::committer)). Each read uses its own connection and waits
-//! for no writer. Item metadata and bodies live in tables of their own, so listings never touch a body; long bodies are
-//! split into chunks. Start with `open.rs` for the file and its schema, then read `body.rs`, `read.rs` and `write.rs`.
+//! for no writer. Small bodies lie behind the metadata of their item, others in a table of their own, so a listing reads few extra
+//! pages; long bodies are split into chunks. Start with `open.rs` for the file and its schema, then read `body.rs`, `read.rs` and `write.rs`.
 
 use async_trait::async_trait;
 use jiff::Timestamp;

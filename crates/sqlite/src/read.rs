@@ -3,7 +3,7 @@
 //! A page is read in one transaction, so it shows one moment of the store and never half a batch.
 
 use super::SqliteOptions;
-use super::body::{self, StoredBody};
+use super::body::{self, BodyPlace, StoredBody};
 use super::error::{damaged, failed};
 use super::open::connect;
 use bytes::Bytes;
@@ -107,12 +107,14 @@ impl Reader {
 
     /// Reads one item. Includes the body if it has at most `body_bytes_max` bytes; `None` skips bodies.
     pub(super) fn get(&self, namespace: &Namespace, key: &str, now: i64, body_bytes_max: Option<u64>) -> Result<Got> {
-        // The body is a subquery in a CASE, so SQLite looks it up only when it is wanted.
+        // The body is in a CASE, so SQLite reads it only when it is wanted.
         let mut statement = self
             .connection()
             .prepare_cached(
                 "SELECT key, version, created_at, modified_at, expires_at, size, meta, id, chunk_bytes,
-                        CASE WHEN size <= ?3 AND chunk_bytes = 0 THEN (SELECT body FROM bodies WHERE bodies.id = items.id) END
+                        CASE WHEN size <= ?3 THEN
+                            CASE chunk_bytes WHEN -1 THEN body WHEN 0 THEN (SELECT body FROM bodies WHERE bodies.id = items.id) END
+                        END
                  FROM items WHERE namespace = ?1 AND key = ?2",
             )
             .map_err(failed)?;
@@ -126,9 +128,11 @@ impl Reader {
         match body_bytes_max {
             Some(max) if record.size > max => Ok(Got::TooLong),
             Some(_) => {
-                let place = record.place();
-                let body =
-                    if place.chunk_bytes == 0 { place.check(row.get_ref(9).map_err(failed)?)? } else { place.read(self.connection())? };
+                let stored = record.stored();
+                let body = match stored.place {
+                    BodyPlace::Item | BodyPlace::Row => stored.check(row.get_ref(9).map_err(failed)?)?,
+                    BodyPlace::Chunks(_) => stored.read(self.connection(), || row.get_ref(9))?,
+                };
                 record.into_item(row, body).map(Got::Item)
             }
             None => record.into_item(row, Bytes::new()).map(Got::Item),
@@ -145,7 +149,7 @@ impl Reader {
     }
 
     fn part(&self, namespace: &Namespace, key: &str, now: i64, range: &Range<u64>) -> Result<Option<ItemPart>> {
-        let sql = "SELECT key, version, created_at, modified_at, expires_at, size, meta, id, chunk_bytes
+        let sql = "SELECT key, version, created_at, modified_at, expires_at, size, meta, id, chunk_bytes, body
                    FROM items WHERE namespace = ?1 AND key = ?2";
         let mut statement = self.connection().prepare_cached(sql).map_err(failed)?;
         let mut rows = statement.query((namespace.encoded(), key)).map_err(failed)?;
@@ -155,8 +159,8 @@ impl Reader {
             return Ok(None);
         }
         let size = record.size;
-        let part = record.place().read_part(self.connection(), within(range, size))?;
-        Ok(Some(ItemPart::new(record.into_item(row, part.into())?, size)))
+        let part = record.stored().read_part(self.connection(), within(range, size), || row.get_ref(9))?;
+        Ok(Some(ItemPart::new(record.into_item(row, part)?, size)))
     }
 
     /// Reads several items at one moment; `None` if a body exceeds `body_bytes_max`.
@@ -208,17 +212,18 @@ impl Reader {
         let mut statement = self
             .connection()
             .prepare_cached(
-                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id, chunk_bytes
+                "SELECT key, version, created_at, modified_at, expires_at, size, meta, id, chunk_bytes, CASE WHEN ?4 THEN body END
                  FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3 ORDER BY key",
             )
             .map_err(failed)?;
-        let mut rows = statement.query((run.namespace.encoded(), start, End(run.end.as_deref()))).map_err(failed)?;
+        let parameters = (run.namespace.encoded(), start, End(run.end.as_deref()), run.with_values);
+        let mut rows = statement.query(parameters).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let record = Record::of(row)?;
             let key = row.get_ref(0).and_then(|key| Ok(key.as_str()?)).map_err(failed)?;
             if record.is_live(run.now) {
                 let step = run.page.offer(key, |with_value| {
-                    let body = if with_value { record.place().read(self.connection())? } else { Bytes::new() };
+                    let body = if with_value { record.stored().read(self.connection(), || row.get_ref(9))? } else { Bytes::new() };
                     record.into_item(row, body)
                 })?;
                 match step {
@@ -360,15 +365,17 @@ pub(super) struct ScanRun {
     /// Where to continue; `None` when the page is complete.
     start: Option<String>,
     end: Option<String>,
+    with_values: bool,
     now: i64,
 }
 
 impl ScanRun {
     /// Starts a scan.
     pub(super) fn new(namespace: Namespace, options: ScanOptions, now: i64) -> Self {
+        let with_values = options.with_values;
         let page = PageBuilder::new(options);
         let (start, end) = (page.start(), page.end());
-        Self { namespace, page, start, end, now }
+        Self { namespace, page, start, end, with_values, now }
     }
 
     /// Returns the finished page.
@@ -407,7 +414,7 @@ struct Record {
     expires_at: Option<i64>,
     size: u64,
     id: i64,
-    chunk_bytes: u64,
+    place: BodyPlace,
 }
 
 impl Record {
@@ -420,7 +427,7 @@ impl Record {
                 expires_at: row.get(4)?,
                 size: row.get(5)?,
                 id: row.get(7)?,
-                chunk_bytes: row.get(8)?,
+                place: row.get(8)?,
             })
         };
         read().map_err(failed)
@@ -430,8 +437,8 @@ impl Record {
         self.expires_at.is_none_or(|at| now < at)
     }
 
-    fn place(&self) -> StoredBody {
-        StoredBody { id: self.id, size: self.size, chunk_bytes: self.chunk_bytes }
+    fn stored(&self) -> StoredBody {
+        StoredBody { id: self.id, size: self.size, place: self.place }
     }
 
     fn into_item(self, row: &Row<'_>, body: Bytes) -> Result<Item> {

@@ -1,7 +1,7 @@
 //! The writing side: one connection, and one transaction per group of batches.
 
 use super::SqliteOptions;
-use super::body::{CHUNK_BYTES, StoredBody};
+use super::body::{BodyPlace, PlaceLimits, StoredBody};
 use super::error::{describe, failed, is_busy};
 use super::log::LogBound;
 use super::open::Place;
@@ -33,8 +33,8 @@ pub(super) struct SqliteWriter {
     busy_timeout: Duration,
     /// The version of the newest commit, valid within a transaction.
     version: u64,
-    /// Longer bodies are split into chunks of this many bytes.
-    pub(super) chunk_bytes: u64,
+    /// Decides where bodies are stored.
+    pub(super) limits: PlaceLimits,
     watched: Arc<Watched>,
     pub(super) log: LogBound,
     path: PathBuf,
@@ -48,7 +48,7 @@ impl SqliteWriter {
         let log = LogBound::new(path, options.log_bytes_max);
         let (clock, busy_timeout, places) = (options.clock.clone(), options.busy_timeout, FileIdentity::of(path).into_iter().collect());
         let path = path.to_owned();
-        Self { connection, clock, busy_timeout, version: 0, chunk_bytes: CHUNK_BYTES, watched, log, path, places }
+        Self { connection, clock, busy_timeout, version: 0, limits: PlaceLimits::default(), watched, log, path, places }
     }
 }
 
@@ -268,20 +268,21 @@ impl SqliteWriter {
         let kept = old.as_ref().filter(|old| old.is_live(now)).map(|old| old.created_at);
         let created_at = row.created_at.or(kept).unwrap_or(now.as_microsecond());
         let size = row.value.len() as u64;
-        let chunk_bytes = StoredBody::new(0, size, self.chunk_bytes).chunk_bytes;
+        let place = self.limits.place(size);
+        let in_item = (place == BodyPlace::Item).then_some(row.value);
         let id = match &old {
             Some(old) => {
                 self.run(
-                    "UPDATE items SET version = ?2, created_at = ?3, modified_at = ?4, expires_at = ?5, size = ?6, meta = ?7, chunk_bytes = ?8
-                     WHERE id = ?1",
-                    (old.body.id, row.version, created_at, row.modified_at, row.expires_at, size, row.meta, chunk_bytes),
+                    "UPDATE items SET version = ?2, created_at = ?3, modified_at = ?4, expires_at = ?5, size = ?6, meta = ?7, chunk_bytes = ?8, \
+                     body = ?9 WHERE id = ?1",
+                    (old.body.id, row.version, created_at, row.modified_at, row.expires_at, size, row.meta, place, in_item),
                 )?;
                 old.body.id
             }
             None => {
                 self.run(
-                    "INSERT INTO items(namespace, key, version, created_at, modified_at, expires_at, size, meta, chunk_bytes)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                    "INSERT INTO items(namespace, key, version, created_at, modified_at, expires_at, size, meta, chunk_bytes, body)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                     (
                         row.namespace.encoded(),
                         row.key,
@@ -291,13 +292,14 @@ impl SqliteWriter {
                         row.expires_at,
                         size,
                         row.meta,
-                        chunk_bytes,
+                        place,
+                        in_item,
                     ),
                 )?;
                 self.connection.last_insert_rowid()
             }
         };
-        StoredBody { id, size, chunk_bytes }.replace(old.map(|old| old.body), &self.connection, row.value)
+        StoredBody { id, size, place }.replace(old.map(|old| old.body), &self.connection, row.value)
     }
 
     fn touch(&self, namespace: &Namespace, key: &str, expires_at: Option<i64>, now: Timestamp) -> rusqlite::Result<()> {
@@ -317,7 +319,8 @@ impl SqliteWriter {
         for sql in [
             "DELETE FROM chunks WHERE item IN (
                 SELECT id FROM items INDEXED BY items_in_chunks WHERE namespace = ?1 AND key >= ?2 AND key < ?3 AND chunk_bytes > 0)",
-            "DELETE FROM bodies WHERE id IN (SELECT id FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3 AND size > 0)",
+            "DELETE FROM bodies WHERE id IN (
+                SELECT id FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3 AND size > 0 AND chunk_bytes = 0)",
             "DELETE FROM items WHERE namespace = ?1 AND key >= ?2 AND key < ?3",
         ] {
             removed = self.run(sql, (namespace.encoded(), prefix, End(end.as_deref())))?;
@@ -365,7 +368,7 @@ impl SqliteWriter {
         self.connection
             .prepare_cached("SELECT id, version, created_at, expires_at, size, chunk_bytes FROM items WHERE namespace = ?1 AND key = ?2")?
             .query_row((namespace.encoded(), key), |row| {
-                let body = StoredBody { id: row.get(0)?, size: row.get(4)?, chunk_bytes: row.get(5)? };
+                let body = StoredBody { id: row.get(0)?, size: row.get(4)?, place: row.get(5)? };
                 Ok(Found { body, version: row.get(1)?, created_at: row.get(2)?, expires_at: row.get(3)? })
             })
             .optional()

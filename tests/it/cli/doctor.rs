@@ -10,7 +10,7 @@ fn doctor_passes_on_a_fresh_home() {
     for check in ["configuration", "data directory", "store default", "thread saves", "route /", "route /memories", "route /workspace"] {
         assert!(report.contains(check), "{report}");
     }
-    assert!(report.contains("store default: sqlite:treehold.db: SQLite 3.") && report.contains("schema 5, up to date; "), "{report}");
+    assert!(report.contains("store default: sqlite:treehold.db: SQLite 3.") && report.contains("schema 6, up to date; "), "{report}");
     home.ok(&["write", "/a", "one"]);
     assert!(home.ok(&["doctor", "--repair"]).contains("0 unfinished writes removed"));
 }

@@ -233,15 +233,20 @@ async fn row_without_its_body_is_corrupt() {
     let path = directory.path().join("store.db");
     let store = SqliteStore::open(&path).unwrap();
     put(&store, "k", "body").await;
+    put(&store, "long", &"body ".repeat(500)).await;
     put(&store, "empty", "").await;
-    Connection::open(&path).unwrap().execute("DELETE FROM bodies", []).unwrap();
-    let error = store.get(&namespace(), "k").await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    Connection::open(&path).unwrap().execute_batch("DELETE FROM bodies; UPDATE items SET body = NULL").unwrap();
+    for key in ["k", "long"] {
+        let error = store.get(&namespace(), key).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+        let error = store.get_part(&namespace(), key, 1..2).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+    }
     let error = store.scan(&namespace(), ScanOptions::new().with_values(true)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     // Reads that do not need the body succeed.
     assert_eq!(value(&store, "empty").await.as_deref(), Some(""));
-    assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 2);
+    assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 3);
 }
 
 #[tokio::test]
