@@ -25,14 +25,14 @@ impl Config {
         let at = route.at.clone().unwrap_or_else(|| HISTORY_AT.to_owned());
         let checkpointer: Arc<dyn Checkpointer> = Arc::new(StoreCheckpointer::new(stores.get(&self.threads.store)?));
         let path = path.to_owned();
-        Ok(Box::new(move |scope| {
+        Ok(Arc::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let mut scope = scope.clone().with_thread(template.fill(scope)?);
             scope.agent = None;
             scope.validate()?;
             let place = TreeId::History(scope.clone(), at.clone());
             let tree = History { checkpointer: checkpointer.clone(), scope, path: path.clone(), at: at.clone(), opened: OnceCell::new() };
-            Ok((place, Arc::new(tree)))
+            Ok((place, Box::new(|| Arc::new(tree))))
         }))
     }
 }
@@ -48,12 +48,13 @@ impl Config {
         let name = shown.store.clone().unwrap_or_else(|| DEFAULT_STORE.to_owned());
         let (store, template) = (stores.get(&name)?, NamespaceTemplate::parse(shown.namespace.as_deref().unwrap_or_default())?);
         let path = path.to_owned();
-        Ok(Box::new(move |scope| {
+        Ok(Arc::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let namespace = template.fill(scope)?;
             let place = TreeId::Past(Box::new(TreeId::Rows(name.clone(), namespace.clone())), at.clone());
             let moment = Moment::Time(parse_time(&at, Timestamp::now())?);
-            Ok((place, Arc::new(configured(StoreBackend::new(store.clone(), namespace), &shown).at(moment)?)))
+            let tree = configured(StoreBackend::new(store.clone(), namespace), &shown).at(moment)?;
+            Ok((place, Box::new(|| Arc::new(tree))))
         }))
     }
 }

@@ -18,6 +18,8 @@ mod custom_layer;
 #[cfg(any(feature = "remote", all(feature = "filesystem", unix)))]
 mod deferred;
 mod dial;
+#[cfg(all(feature = "filesystem", unix))]
+mod directories;
 mod effective;
 mod embeddings;
 mod fault;

@@ -74,7 +74,8 @@ impl Config {
         }
         workspace = workspace.memory(self.memory_settings()?);
         for (path, route) in &self.routes {
-            let open = with_quota(self.tier(path, route, stores)?, route.quota);
+            let files = (route.tier != RouteType::State).then(|| self.opener(path, route, stores)).transpose()?;
+            let open = with_quota(tier(files.clone()), route.quota);
             let read_only = route.read_only;
             workspace = workspace.mount(path, move |opening| {
                 let (_, tree) = open(opening)?;
@@ -101,8 +102,8 @@ impl Config {
                     workspace.with_change_source(path, changes)?
                 }
                 RouteType::Store | RouteType::Filesystem | RouteType::Remote => {
-                    let open = self.opener(path, route, stores)?;
-                    workspace.with_event_log(path, move |scope| open(scope)?.0.log())?
+                    let files = files.expect("only the state of the thread has no files");
+                    workspace.with_event_log(path, move |scope| files(scope)?.0.log())?
                 }
             };
         }
@@ -200,21 +201,6 @@ impl Config {
         Ok(Some(configured(StoreBackend::new(store, namespace), route)))
     }
 
-    /// Returns the opener of a route.
-    fn tier(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenTier> {
-        match route.tier {
-            RouteType::State => Ok(Box::new(|opening| {
-                let mut scope = opening.scope().clone();
-                scope.agent = None;
-                Ok((TreeId::State(scope), opening.state()))
-            })),
-            RouteType::Store | RouteType::Filesystem | RouteType::History | RouteType::Past | RouteType::Remote | RouteType::Traces => {
-                let open = self.opener(path, route, stores)?;
-                Ok(Box::new(move |opening| open(opening.scope())))
-            }
-        }
-    }
-
     /// Returns the opener of a route other than the thread's state.
     fn opener(&self, path: &str, route: &RouteConfig, stores: &Stores) -> Result<OpenFiles> {
         let open = self.files(path, route, stores)?;
@@ -239,17 +225,19 @@ impl Config {
         let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
         let path = path.to_owned();
         let route = route.clone();
-        Ok(Box::new(move |scope| {
+        Ok(Arc::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let namespace = template.fill(scope)?;
             let place = TreeId::Rows(name.clone(), namespace.clone());
-            Ok((place, Arc::new(configured(StoreBackend::new(store.clone(), namespace), &route))))
+            let tree = Arc::new(configured(StoreBackend::new(store.clone(), namespace), &route));
+            Ok((place, Box::new(move || tree)))
         }))
     }
 
     #[cfg(all(feature = "filesystem", unix))]
     fn filesystem(&self, path: &str, route: &RouteConfig) -> Result<OpenFiles> {
         use super::RouteSync;
+        use super::directories::Directories;
         use treehold_tree::backend::{FilesystemBackend, FilesystemOptions, SyncMode};
 
         let template = Template::parse(route.root.as_deref().unwrap_or_default())?;
@@ -261,17 +249,22 @@ impl Config {
                 RouteSync::File => SyncMode::File,
                 RouteSync::Full => SyncMode::Full,
             });
-        let config = self.clone();
-        let path = path.to_owned();
-        Ok(Box::new(move |scope| {
+        let open = {
+            let (config, path) = (self.clone(), path.to_owned());
+            move |directory: &Path| -> Result<Arc<dyn Backend>> {
+                match FilesystemBackend::open(directory, options.clone()) {
+                    Ok(tree) => Ok(Arc::new(treehold_tree::layer::Protected::new(config.protections(&path, directory)?, tree))),
+                    Err(error) => Err(unopened(&path, error)),
+                }
+            }
+        };
+        let directories = Arc::new(Directories::new(open));
+        let (config, path) = (self.clone(), path.to_owned());
+        Ok(Arc::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let root = filled_root(&template, scope).map(|text| config.resolve(&text))?;
-            let (config, path, options, directory) = (config.clone(), path.clone(), options.clone(), root.clone());
-            let tree = Deferred::open(move || match FilesystemBackend::open(&directory, options.clone()) {
-                Ok(tree) => Ok(Arc::new(treehold_tree::layer::Protected::new(config.protections(&path, &directory)?, tree))),
-                Err(error) => Err(unopened(&path, error)),
-            });
-            Ok((TreeId::Directory(root), tree))
+            let (directories, directory) = (directories.clone(), root.clone());
+            Ok((TreeId::Directory(root), Box::new(|| Deferred::open(move || directories.get_or_open(&directory)))))
         }))
     }
 
@@ -326,8 +319,10 @@ pub(super) fn check_fields(
     )))
 }
 
-/// Opens a route for a scope, independent of the session's state.
-pub(super) type OpenFiles = Box<dyn Fn(&Scope) -> Result<(TreeId, Arc<dyn Backend>)> + Send + Sync>;
+/// Returns where a route leads for a scope, and the function that opens the tree there. It is independent of the session's state.
+pub(super) type OpenFiles = Arc<dyn Fn(&Scope) -> Result<(TreeId, OpenTree)> + Send + Sync>;
+
+pub(super) type OpenTree = Box<dyn FnOnce() -> Arc<dyn Backend>>;
 
 type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(TreeId, Arc<dyn Backend>)> + Send + Sync>;
 
@@ -384,6 +379,21 @@ impl TreeId {
                 Feed::log("overlay", &format!("{store}\n{rows}")).map(Some)
             }
         }
+    }
+}
+
+/// Returns the opener of a route: of its files, or of the thread's state.
+fn tier(files: Option<OpenFiles>) -> OpenTier {
+    match files {
+        Some(files) => Box::new(move |opening| {
+            let (place, open) = files(opening.scope())?;
+            Ok((place, open()))
+        }),
+        None => Box::new(|opening| {
+            let mut scope = opening.scope().clone();
+            scope.agent = None;
+            Ok((TreeId::State(scope), opening.state()))
+        }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Overlays in a configuration: changes to a route, kept in rows of a store.
 
-use super::open::{OpenFiles, TreeId, check_fields};
+use super::open::{OpenFiles, OpenTree, TreeId, check_fields};
 use super::routes::OVERLAY_TEMPLATE;
 use super::{Config, DEFAULT_STORE, OVERLAY_NAMESPACE, OverlayConfig, RouteConfig, Stores};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ impl Config {
     pub fn overlay(&self, path: &str, stores: &Stores, scope: &Scope) -> Result<Option<OverlayBackend>> {
         let Some((path, route)) = self.routes.get_key_value(path) else { return Ok(None) };
         let Some(overlay) = &route.overlay else { return Ok(None) };
-        let (_, lower) = self.files(path, route, stores)?(scope)?;
+        let (_, open_lower) = self.files(path, route, stores)?(scope)?;
         let (_, upper) = self.changes(path, overlay, stores, scope)?;
-        let overlay = OverlayBackend::new(lower, Arc::new(upper));
+        let overlay = OverlayBackend::new(open_lower(), Arc::new(upper));
         Ok(Some(match self.filesystem_root(path, scope)? {
             Some(root) => overlay.with_guard(Arc::new(self.protections(path, &root)?)),
             None => overlay,
@@ -42,11 +42,12 @@ impl Config {
     pub(super) fn overlaid(&self, path: &str, overlay: &OverlayConfig, stores: &Stores, open: OpenFiles) -> Result<OpenFiles> {
         let (config, stores) = (self.clone(), stores.clone());
         let (path, overlay) = (path.to_owned(), overlay.clone());
-        Ok(Box::new(move |scope| {
-            let (place, lower) = open(scope)?;
+        Ok(Arc::new(move |scope| {
+            let (place, open_lower) = open(scope)?;
             let (namespace, upper) = config.changes(&path, &overlay, &stores, scope)?;
             let store = overlay.store.as_deref().unwrap_or(DEFAULT_STORE).to_owned();
-            Ok((TreeId::Overlay(store, namespace, Box::new(place)), Arc::new(OverlayBackend::new(lower, Arc::new(upper)))))
+            let open: OpenTree = Box::new(|| Arc::new(OverlayBackend::new(open_lower(), Arc::new(upper))));
+            Ok((TreeId::Overlay(store, namespace, Box::new(place)), open))
         }))
     }
 

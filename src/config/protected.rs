@@ -13,6 +13,10 @@ use treehold_tree::backend::{Backend, FilesystemBackend, FilesystemOptions};
 use treehold_tree::layer::Protections;
 
 /// Host files that can be read but not changed, because tools run what they contain ([`RUNS_CODE`](treehold_tree::layer::RUNS_CODE)).
+///
+/// Files that govern the trees, such as the configuration and the files of stores, are protected wherever a route mounts them. A session
+/// finds them by the links of the host as these were when it was opened, or up to a second before. On a route with a `quota`, sessions that
+/// are open at the same time use what the first of them found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -217,11 +221,21 @@ mod tests {
     use super::*;
     use std::fs;
     use std::sync::Arc;
+    use treehold_agent::workspace::Workspace;
     use treehold_core::error::ErrorKind;
     use treehold_tree::backend::{Backend, BackendExt};
 
     /// Opens the tree of a route to a directory. In `home`, the data directory is `data` and the configuration `etc/own.toml`.
     async fn routed(home: &Path, root: &Path) -> Arc<dyn Backend> {
+        let config = config(home, root);
+        opened(&config, &config.workspace().expect("a workspace")).await
+    }
+
+    async fn opened(config: &Config, workspace: &Workspace) -> Arc<dyn Backend> {
+        workspace.session(config.scope()).await.expect("opened").backend()
+    }
+
+    fn config(home: &Path, root: &Path) -> Config {
         let text = format!(
             "[stores.default]\nurl = \"sled:{{data}}/rows\"\n[stores.other]\nurl = \"sqlite:{{data}}/db/other.db\"\n[threads]\nsave = \
              false\n[traces]\nagents_file = \"agents.yaml\"\ninternal = {{ type = \"database\", url = \"sqlite:{{data}}/db/traces.db\" }}\n\
@@ -231,8 +245,39 @@ mod tests {
         let place = ConfigBase::new(home.join("etc"), home.join("data")).with_file(home.join("etc/own.toml"));
         let mut config = Config::parse(&text, &place).expect("a sound configuration");
         config.add_governing(home.join("data/trusted"), "it says which configuration files are trusted");
-        let session = config.workspace().expect("a workspace").session(config.scope()).await.expect("opened");
-        session.backend()
+        config
+    }
+
+    /// The directory that an earlier session opened stays open for a while, and must not hide where its path leads by now.
+    #[tokio::test]
+    async fn next_session_sees_where_the_root_leads_by_now() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let home = directory.path().canonicalize().expect("it exists");
+        for made in ["data/trusted", "etc", "one", "two"] {
+            fs::create_dir_all(home.join(made)).expect("made");
+        }
+        let root = home.join("root");
+        let lead = |to: &str| {
+            let _ = fs::remove_file(&root);
+            std::os::unix::fs::symlink(home.join(to), &root).expect("linked");
+        };
+        let config = config(&home, &root);
+        let workspace = config.workspace().expect("a workspace");
+        // An absent directory is looked for again by each call.
+        let early = opened(&config, &workspace).await;
+        early.read_text("/w/x").await.expect_err("nothing is there yet");
+        lead("one");
+        early.write("/w/x", "one").await.expect("written");
+        assert_eq!(opened(&config, &workspace).await.read_text("/w/x").await.expect("read"), "one");
+        lead("two");
+        opened(&config, &workspace).await.write("/w/x", "two").await.expect("written");
+        lead("data");
+        let error = opened(&config, &workspace).await.write("/w/x", "data").await.expect_err("it holds the data of this program");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        lead("one");
+        assert_eq!(opened(&config, &workspace).await.read_text("/w/x").await.expect("read"), "one");
+        assert_eq!(fs::read_to_string(home.join("two/x")).expect("read"), "two");
+        assert!(!home.join("data/x").exists());
     }
 
     /// Regression: with a root inside the data directory, nothing was protected.

@@ -176,8 +176,8 @@ mod opened {
                 options.with_file_bytes_max(file_bytes_max)
             });
             let (config, path) = (self.clone(), path.to_owned());
-            let opened: Mutex<Shared<TreeId, dyn Backend>> = Mutex::default();
-            Ok(Box::new(move |scope| {
+            let opened: Arc<Mutex<Shared<TreeId, dyn Backend>>> = Arc::default();
+            Ok(Arc::new(move |scope| {
                 let thread = match &template {
                     Some(template) => {
                         check_fields(&path, template, template.fields(), scope)?;
@@ -195,8 +195,8 @@ mod opened {
                         config.client(&peer, &target, thread.clone(), actor.clone(), cache.clone()).map_err(|error| unopened(&path, error))
                     }
                 };
-                let tree = opened.lock().get_or_insert(place.clone(), || Deferred::open(open));
-                Ok((place, tree))
+                let (opened, key) = (opened.clone(), place.clone());
+                Ok((place, Box::new(move || opened.lock().get_or_insert(key, || Deferred::open(open)))))
             }))
         }
 

@@ -19,11 +19,11 @@ impl Config {
     /// Returns the opener of a route to traces. It shows only those that live here, and asks no peer.
     pub(super) fn trace_files(&self, path: &str, stores: &Stores) -> Result<OpenFiles> {
         let (traces, template, path) = (self.local_traces(stores)?, NamespaceTemplate::parse(OWNER)?, path.to_owned());
-        Ok(Box::new(move |scope| {
+        Ok(Arc::new(move |scope| {
             check_fields(&path, &template, template.fields(), scope)?;
             let own = traces_of(&traces, scope)?;
             let place = TreeId::Traces(own.tenant().to_owned(), own.user().to_owned());
-            Ok((place, Arc::new(TraceFiles::new(Arc::new(own)))))
+            Ok((place, Box::new(|| Arc::new(TraceFiles::new(Arc::new(own))))))
         }))
     }
 

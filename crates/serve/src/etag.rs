@@ -84,7 +84,7 @@ pub(super) fn of_state(version: StateVersion) -> HeaderValue {
 }
 
 /// Gives a compressed response a tag of its own.
-pub(super) async fn of_coding(mut response: Response) -> Response {
+pub(super) fn of_coding(mut response: Response) -> Response {
     let coding = response.headers().get(header::CONTENT_ENCODING).and_then(|coding| coding.to_str().ok()).map(str::to_owned);
     let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     if let (Some(coding), Some(tag)) = (coding, tag)

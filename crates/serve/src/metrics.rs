@@ -5,9 +5,8 @@
 //! are never labels, so clients cannot create series.
 
 use axum::body::{Body, HttpBody};
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request};
 use axum::http::header;
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -18,7 +17,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use treehold_agent::retention::Round;
 use treehold_agent::workspace::Workspace;
@@ -228,12 +226,12 @@ pub(super) fn route(request: &Request) -> &str {
 }
 
 /// Times a request and counts the bytes of its response.
-pub(super) async fn time(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
+pub(super) async fn time<F: Future<Output = Response>>(metrics: &Metrics, request: Request, next: impl FnOnce(Request) -> F) -> Response {
     let begun = Instant::now();
     let (method, route) = (method(&request), route(&request).to_owned());
     metrics.running.inc();
     let running = Running(metrics.running.clone());
-    let response = next.run(request).await;
+    let response = next(request).await;
     drop(running);
     let labels = Answered { http_request_method: method, http_route: route, http_response_status_code: response.status().as_u16() };
     metrics.durations.get_or_create(&labels).observe(begun.elapsed().as_secs_f64());

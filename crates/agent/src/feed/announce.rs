@@ -5,7 +5,7 @@ use crate::audit::{CallEntry, CurrentCall};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use treehold_core::checkpoint_id::CheckpointId;
 use treehold_core::error::{Error, Result};
 use treehold_core::ops::{ApplyOptions, Author, Change, Changed};
@@ -18,15 +18,45 @@ use treehold_tree::forward_backend;
 #[derive(Debug)]
 pub(crate) struct Announce {
     inner: Arc<dyn Backend>,
-    feed: Option<(Arc<Feed>, Namespace)>,
+    feed: Option<FeedLog>,
     scope: Scope,
     /// If set, counts the changes as changes outside the thread's state.
     elsewhere: Option<Elsewhere>,
 }
 
+/// A feed, and where the changes of a mount are logged in it. Reads do not need the log, so the first batch of changes determines it.
+pub(crate) struct FeedLog {
+    feed: Arc<Feed>,
+    find: FindLog,
+    found: OnceLock<Option<Namespace>>,
+}
+
+type FindLog = Box<dyn Fn(&Scope) -> Result<Option<Namespace>> + Send + Sync>;
+
+impl FeedLog {
+    pub(crate) fn new(feed: Arc<Feed>, find: impl Fn(&Scope) -> Result<Option<Namespace>> + Send + Sync + 'static) -> Self {
+        Self { feed, find: Box::new(find), found: OnceLock::new() }
+    }
+
+    /// Returns the log of a scope, which is the same in each call.
+    fn of(&self, scope: &Scope) -> Result<Option<Namespace>> {
+        if let Some(found) = self.found.get() {
+            return Ok(found.clone());
+        }
+        let found = (self.find)(scope)?;
+        Ok(self.found.get_or_init(|| found).clone())
+    }
+}
+
+impl fmt::Debug for FeedLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FeedLog").field("feed", &self.feed).finish_non_exhaustive()
+    }
+}
+
 impl Announce {
     /// Records the changes of a tree in the given log, if any, and the row of the call that makes them.
-    pub(crate) fn new(inner: Arc<dyn Backend>, feed: Option<(Arc<Feed>, Namespace)>, scope: Scope) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Backend>, feed: Option<FeedLog>, scope: Scope) -> Self {
         Self { inner, feed, scope, elsewhere: None }
     }
 
@@ -121,9 +151,13 @@ impl Backend for Announce {
         if let Some(CurrentCall(call)) = options.extensions.get() {
             outbox.push(CallEntry::of_change(call.clone()));
         }
-        let events = self.feed.as_ref().map(|(feed, log)| {
+        let log = match &self.feed {
+            Some(feed_log) => feed_log.of(&self.scope).map_err(Error::without_effect)?.map(|log| (feed_log.feed.clone(), log)),
+            None => None,
+        };
+        let events = log.map(|(feed, log)| {
             let drafts = changes.iter().map(Draft::of).collect();
-            let events = Arc::new(Events::new(feed.clone(), log.clone(), self.scope.clone(), drafts));
+            let events = Arc::new(Events::new(feed, log, self.scope.clone(), drafts));
             let receipt = outbox.push_shared(events.clone());
             (events, receipt)
         });

@@ -32,7 +32,7 @@ mod position;
 mod tail;
 mod view;
 
-pub(crate) use announce::Announce;
+pub(crate) use announce::{Announce, FeedLog};
 pub(crate) use elsewhere::Elsewhere;
 pub(crate) use events::{Draft, Events};
 pub use position::FeedPosition;

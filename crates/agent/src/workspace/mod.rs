@@ -15,7 +15,7 @@ pub use opening::Opening;
 pub(crate) use past::time_of;
 
 use crate::audit::AuditLog;
-use crate::feed::{Announce, Elsewhere, Events, Feed, FeedKind, FeedView};
+use crate::feed::{Announce, Elsewhere, Events, Feed, FeedKind, FeedLog, FeedView};
 use crate::live::{LiveThread, Mounted, OpenThreads, Reach, ThreadDurability};
 use crate::memory::MemorySettings;
 use crate::tools::ToolRegistry;
@@ -131,7 +131,7 @@ impl Workspace {
         if !self.0.mounts.contains_key(VfsPath::ROOT) {
             let elsewhere = reach.mount(VfsPath::ROOT, Mounted::State);
             if is_told {
-                root = self.announced(VfsPath::ROOT, root, opening.scope, elsewhere)?;
+                root = self.announced(VfsPath::ROOT, root, opening.scope, elsewhere);
             }
         }
         let mut mounts = Vec::new();
@@ -144,7 +144,7 @@ impl Workspace {
                 backend = past.files(path, history)?;
             }
             if is_told {
-                backend = self.announced(path, backend, opening.scope, elsewhere)?;
+                backend = self.announced(path, backend, opening.scope, elsewhere);
             }
             if path.is_root() {
                 root = backend;
@@ -163,21 +163,16 @@ impl Workspace {
     }
 
     /// Wraps a mount's backend so that its changes are counted and sent to the feed, and commit the audit row of their call.
-    fn announced(
-        &self,
-        path: &VfsPath,
-        backend: Arc<dyn Backend>,
-        scope: &Scope,
-        elsewhere: Option<Elsewhere>,
-    ) -> Result<Arc<dyn Backend>> {
-        let feed = match &self.0.feed {
-            Some(feed) => self.log_of(path, scope)?.map(|(log, _)| (feed.clone(), log)),
-            None => None,
-        };
+    fn announced(&self, path: &VfsPath, backend: Arc<dyn Backend>, scope: &Scope, elsewhere: Option<Elsewhere>) -> Arc<dyn Backend> {
+        let is_logged = self.0.logs.contains_key(path) || self.0.told.contains_key(path);
+        let feed = self.0.feed.as_ref().filter(|_| is_logged).map(|feed| {
+            let (workspace, path) = (self.clone(), path.to_owned());
+            FeedLog::new(feed.clone(), move |scope| Ok(workspace.log_of(&path, scope)?.map(|(log, _)| log)))
+        });
         if feed.is_none() && self.0.audit.is_none() && elsewhere.is_none() {
-            return Ok(backend);
+            return backend;
         }
-        Ok(Arc::new(Announce::new(backend, feed, scope.clone()).counted(elsewhere)))
+        Arc::new(Announce::new(backend, feed, scope.clone()).counted(elsewhere))
     }
 
     /// Returns the log for a mount's changes in a scope, and whether it is the log of the scope's threads.

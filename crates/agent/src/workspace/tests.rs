@@ -32,6 +32,20 @@ async fn sessions_of_one_thread_share_its_state() {
 }
 
 #[tokio::test]
+async fn changes_without_a_log_are_refused_and_reads_go_on() {
+    let (store, tree) = (Arc::new(MemoryStore::new()), Arc::new(StateBackend::new()));
+    tree.write("/a", "before").await.expect("written");
+    let unnamed = |_: &Scope| Err(Error::invalid_argument("the log has no name"));
+    let workspace = Workspace::builder().feed(Feed::new(store)).backend("/shared", tree.clone()).expect("a mount");
+    let workspace = workspace.with_event_log("/shared", unnamed).expect("a path").build();
+    let session = workspace.session(scope("t")).await.expect("opened");
+    assert_eq!(session.backend().read_text("/shared/a").await.expect("read"), "before");
+    let error = session.backend().write("/shared/a", "after").await.expect_err("nobody could be told");
+    assert!(error.is_without_effect(), "{error:?}");
+    assert_eq!(tree.read_text("/a").await.expect("read"), "before");
+}
+
+#[tokio::test]
 async fn reopened_thread_has_its_state_and_saves_only_changes() {
     let store = Arc::default();
     let session = saving(&store).session(scope("t")).await.expect("opened");

@@ -9,7 +9,6 @@ use super::body::{LINGER_BYTES, waits_for_leave};
 use axum::body::{Body, BodyDataStream, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderValue, Version, header};
-use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -66,15 +65,15 @@ impl Stream for Parts {
 }
 
 /// Drains what the handler leaves of the request body, or announces that the connection closes.
-pub(super) async fn unread(request: Request, next: Next) -> Response {
+pub(super) async fn unread<F: Future<Output = Response>>(request: Request, next: impl FnOnce(Request) -> F) -> Response {
     if request.body().is_end_stream() || request.version() > Version::HTTP_11 {
-        return next.run(request).await;
+        return next(request).await;
     }
     let is_kept_back = waits_for_leave(request.headers());
     let (head, body) = request.into_parts();
     let is_long = body.size_hint().lower() > (LINGER_BYTES as u64);
     let parts = Parts::new(body);
-    let mut response = next.run(Request::from_parts(head, Body::from_stream(parts.clone()))).await;
+    let mut response = next(Request::from_parts(head, Body::from_stream(parts.clone()))).await;
     let is_begun = parts.is_begun.load(Ordering::Relaxed);
     // Reading from a body that the client holds back would request it. A body that is too long is not worth draining.
     let is_left = (is_kept_back || is_long) && !is_begun;

@@ -15,7 +15,7 @@ use super::{Api, routes};
 use crate::caller::Caller;
 use crate::problem::{self, Failed, MayHaveEffect, tell_key};
 use axum::body::{Body, to_bytes};
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
@@ -147,8 +147,8 @@ impl Drop for Running {
     }
 }
 
-/// Middleware that handles a request with a key once.
-pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+/// Handles a request with a key once.
+pub(super) async fn once(api: &Arc<Api>, request: Request, next: Next) -> Response {
     let Some(given) = request.headers().get("idempotency-key") else { return next.run(request).await };
     let Some(caller) = request.extensions().get::<Caller>().cloned() else { return next.run(request).await };
     // Unknown routes and reads are handled as if there were no key.
@@ -167,7 +167,7 @@ pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Ne
     if routes::is_keyed(request.method(), route) {
         return next.run(request).await;
     }
-    match keyed(api, &caller, &key, request, next).await {
+    match keyed(api.clone(), &caller, &key, request, next).await {
         Ok(response) => response,
         Err(failed) => failed.into_response(),
     }

@@ -231,16 +231,14 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
     let admitted = Router::new()
         .merge(routes::router())
         .merge(api.limits.host_routes.as_deref().map(sessions::host_routes).unwrap_or_default())
-        .layer(middleware::from_fn_with_state(api.clone(), idempotency::once))
-        .layer(middleware::from_fn(refuse_unchecked_condition))
-        .layer(middleware::from_fn_with_state(api.clone(), hold_large))
-        .layer(middleware::from_fn_with_state(api.clone(), within_deadline))
+        .layer(middleware::from_fn_with_state(api.clone(), limit_request));
+    let lasting = Router::new()
         .route("/mcp", axum::routing::any(mcp))
         .route("/mcp/t/{thread}", axum::routing::any(mcp))
         .route(CONNECT_ROUTE, get(connect::connect))
-        .layer(middleware::from_fn_with_state(api.clone(), one_of_its_user))
-        .route("/metrics", get(show_metrics))
-        .route_layer(middleware::from_fn_with_state(doorkeeper, admit));
+        .layer(middleware::from_fn_with_state(api.clone(), limit_lasting));
+    let admitted =
+        admitted.merge(lasting).route("/metrics", get(show_metrics)).route_layer(middleware::from_fn_with_state(doorkeeper, admit));
     Router::new()
         .merge(admitted)
         .route("/livez", get(async || "ok\n"))
@@ -253,15 +251,36 @@ pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
         .method_not_allowed_fallback(not_so)
         .layer(middleware::map_response(parts::split))
         .layer(CompressionLayer::new().compress_when(whole_answers()))
-        .layer(middleware::map_response(etag::of_coding))
         .layer(middleware::from_fn_with_state(api.clone(), from_this_house))
         .layer(cors)
-        .layer(middleware::from_fn(tell_methods))
-        .layer(middleware::from_fn_with_state(api.clone(), one_of_many))
-        .layer(middleware::from_fn_with_state(api.metrics.clone(), metrics::time))
-        .layer(middleware::from_fn(traced::follow))
-        .layer(middleware::from_fn(drain::unread))
+        .layer(middleware::from_fn_with_state(api.clone(), account_for))
         .with_state(api)
+}
+
+/// Traces, times and counts a request, and handles what it leaves of its body.
+///
+/// A layer clones all layers beneath it for each request, so steps that follow each other are functions within one layer.
+async fn account_for(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let admitted = |request| one_of_many(&api, request, |request| tell_methods(request, next));
+    let timed = |request| metrics::time(&api.metrics, request, admitted);
+    drain::unread(request, |request| traced::follow(request, timed)).await
+}
+
+/// Keeps a request within the limits of its user and of its time, checks its condition, and handles it once if it has a key.
+async fn limit_request(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
+    let checked = |request| async {
+        match unchecked_condition(&request) {
+            Some(refused) => problem::response(&refused),
+            None => idempotency::once(&api, request, next).await,
+        }
+    };
+    let held = |request| hold_large(&api, &caller, request, checked);
+    one_of_its_user(&api, &caller, request, |request| within_deadline(&api, request, held)).await
+}
+
+/// Keeps a request that may last long within the limits of its user.
+async fn limit_lasting(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
+    one_of_its_user(&api, &caller, request, |request| next.run(request)).await
 }
 
 /// Selects the responses to compress: complete ones above a minimum size. A range refers to the uncompressed bytes, and a stream must not
@@ -330,9 +349,9 @@ async fn tell_methods(request: Request, next: Next) -> Response {
 }
 
 /// Ends a request that exceeds the deadline.
-async fn within_deadline(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+async fn within_deadline<F: Future<Output = Response>>(api: &Api, request: Request, next: impl FnOnce(Request) -> F) -> Response {
     let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
-    match tokio::time::timeout(api.limits.deadline, next.run(request)).await {
+    match tokio::time::timeout(api.limits.deadline, next(request)).await {
         Ok(response) => response,
         Err(_) => {
             let message = format!("the request did not finish within {:?}; request less", api.limits.deadline);
@@ -342,28 +361,28 @@ async fn within_deadline(State(api): State<Arc<Api>>, request: Request, next: Ne
     }
 }
 
-/// Refuses a change on a condition that its route does not check. If the condition were ignored, the change could replace what the client
-/// has not seen.
-async fn refuse_unchecked_condition(request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>();
-    match route.and_then(|route| routes::unchecked_condition(request.method(), route.as_str(), request.headers())) {
-        Some(name) => {
-            let message =
-                format!("`{name}` is not supported here, so nothing was done; leave it out (`GET /openapi.json` lists who takes it)");
-            problem::response(&Error::invalid_argument(message).without_effect())
-        }
-        None => next.run(request).await,
-    }
+/// Returns the error for a change on a condition that its route does not check. If the condition were ignored, the change could replace
+/// what the client has not seen.
+fn unchecked_condition(request: &Request) -> Option<Error> {
+    let route = request.extensions().get::<MatchedPath>()?;
+    let name = routes::unchecked_condition(request.method(), route.as_str(), request.headers())?;
+    let message = format!("`{name}` is not supported here, so nothing was done; leave it out (`GET /openapi.json` lists who takes it)");
+    Some(Error::invalid_argument(message).without_effect())
 }
 
 /// Lets a request whose answer may be large wait for a slot, which its answer keeps until it is sent.
-async fn hold_large(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
+async fn hold_large<F: Future<Output = Response>>(
+    api: &Api,
+    caller: &Caller,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let is_large = request.extensions().get::<MatchedPath>().is_some_and(|route| routes::is_large(request.method(), route.as_str()));
     let (response, slot) = LargeAnswers::during(async {
-        if is_large && let Err(error) = api.hold_answer(&caller).await {
+        if is_large && let Err(error) = api.hold_answer(caller).await {
             return problem::response(&error);
         }
-        next.run(request).await
+        next(request).await
     })
     .await;
     let Some(slot) = slot else { return response };
@@ -375,7 +394,7 @@ async fn hold_large(State(api): State<Arc<Api>>, Extension(caller): Extension<Ca
 }
 
 /// Refuses requests beyond the limit. Health checks are counted separately, so that load cannot block them.
-async fn one_of_many(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+async fn one_of_many<F: Future<Output = Response>>(api: &Api, request: Request, next: impl FnOnce(Request) -> F) -> Response {
     let places = if is_health(request.uri().path()) { &api.health } else { &api.running };
     match places.clone().try_acquire_owned() {
         Ok(place) => Places::hold(place, request, next).await,
@@ -397,17 +416,26 @@ impl Places {
     }
 
     /// Runs a request that has a slot. Work that continues after the client disconnects keeps the slot by cloning the extension.
-    async fn hold(place: OwnedSemaphorePermit, mut request: Request, next: Next) -> Response {
+    async fn hold<F: Future<Output = Response>>(
+        place: OwnedSemaphorePermit,
+        mut request: Request,
+        next: impl FnOnce(Request) -> F,
+    ) -> Response {
         let place = Arc::new(Mutex::new(Some(place)));
         request.extensions_mut().get_or_insert_default::<Self>().0.push(place.clone());
-        let response = next.run(request).await;
+        let response = next(request).await;
         drop(place);
         response
     }
 }
 
 /// Refuses requests of one user beyond the limit.
-async fn one_of_its_user(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
+async fn one_of_its_user<F: Future<Output = Response>>(
+    api: &Api,
+    caller: &Caller,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let count = api.limits.requests_per_user_max;
     let places = api.running_of.lock().get_or_insert((&caller.scope).into(), || Arc::new(Semaphore::new(count)));
     match places.try_acquire_owned() {
@@ -441,7 +469,7 @@ async fn from_this_house(State(api): State<Arc<Api>>, request: Request, next: Ne
             Error::new(ErrorKind::PermissionDenied, "pages of this origin may not send requests; allow it when the server is started");
         return problem::response(&error.without_effect());
     }
-    next.run(request).await
+    etag::of_coding(next.run(request).await)
 }
 
 fn without_port(host: &str) -> &str {

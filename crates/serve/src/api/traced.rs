@@ -6,7 +6,6 @@
 use crate::metrics::{method, route};
 use axum::extract::Request;
 use axum::http::HeaderMap;
-use axum::middleware::Next;
 use axum::response::Response;
 use std::time::Instant;
 use tracing::field::Empty;
@@ -14,7 +13,7 @@ use tracing::{Instrument, info, info_span};
 use treehold_core::trace::{TRACEPARENT, TRACESTATE, TraceContext};
 
 /// Runs a request in a span of its trace.
-pub(super) async fn follow(mut request: Request, next: Next) -> Response {
+pub(super) async fn follow<F: Future<Output = Response>>(mut request: Request, next: impl FnOnce(Request) -> F) -> Response {
     let begun = Instant::now();
     let before = told(request.headers());
     let context = before.as_ref().map_or_else(TraceContext::new, TraceContext::child);
@@ -33,7 +32,7 @@ pub(super) async fn follow(mut request: Request, next: Next) -> Response {
     );
     request.extensions_mut().insert(context.clone());
     let done = async {
-        let response = next.run(request).await;
+        let response = next(request).await;
         let status = response.status().as_u16();
         let duration_ms = begun.elapsed().as_millis() as u64;
         info!(http.request.method = method, url.path = path, http.response.status_code = status, duration_ms, "answered");

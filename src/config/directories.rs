@@ -1,0 +1,240 @@
+//! The host directories of a route, which stay open between sessions.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use treehold_core::error::Result;
+use treehold_tree::backend::Backend;
+
+/// How many directories a route keeps open. Each takes a file handle.
+const OPEN_MAX: usize = 256;
+
+/// How long a directory stays open. What is protected in it depends on links of the host above it and above the files that govern the
+/// trees; a change of those takes effect within this time.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// Host directories by path. A session gets the one that is open instead of resolving all paths of the host that no tree may change.
+pub(super) struct Directories {
+    open: Open,
+    kept: Mutex<Kept>,
+}
+
+type Open = Box<dyn Fn(&Path) -> Result<Arc<dyn Backend>> + Send + Sync>;
+
+#[derive(Debug, Default)]
+struct Kept {
+    opened: HashMap<PathBuf, Opened>,
+    /// Whether a task closes them in time.
+    is_attended: bool,
+}
+
+#[derive(Debug)]
+struct Opened {
+    tree: Arc<dyn Backend>,
+    identity: Identity,
+    at: Instant,
+}
+
+/// The device and the number of a directory. The number is not given to another directory while this one is open.
+type Identity = (u64, u64);
+
+impl Directories {
+    /// Keeps the directories that `open` opens.
+    pub(super) fn new(open: impl Fn(&Path) -> Result<Arc<dyn Backend>> + Send + Sync + 'static) -> Self {
+        Self { open: Box::new(open), kept: Mutex::default() }
+    }
+
+    /// Returns the tree of a directory. Opens it if it was not opened within the last second, or if the path leads to another one by now.
+    ///
+    /// Cost: one system call for a directory that is open.
+    ///
+    /// # Errors
+    /// Those of opening, which are not kept.
+    pub(super) fn get_or_open(self: &Arc<Self>, root: &Path) -> Result<Arc<dyn Backend>> {
+        let tree = self.get_or_open_at(root, Instant::now())?;
+        self.attend();
+        Ok(tree)
+    }
+
+    fn get_or_open_at(&self, root: &Path, now: Instant) -> Result<Arc<dyn Backend>> {
+        let before = identity(root);
+        if let Some(opened) = self.kept.lock().opened.get(root)
+            && before == Some(opened.identity)
+            && opened.is_fresh(now)
+        {
+            return Ok(opened.tree.clone());
+        }
+        let tree = (self.open)(root)?;
+        // If the path led elsewhere in between, nobody knows which directory was opened.
+        if let Some(identity) = before.filter(|before| identity(root) == Some(*before)) {
+            self.kept.lock().insert(root, Opened { tree: tree.clone(), identity, at: now });
+        }
+        Ok(tree)
+    }
+
+    /// Closes directories in time, so that a route which is no longer used keeps no file system busy. Without a runtime, the next opening
+    /// closes them.
+    fn attend(self: &Arc<Self>) {
+        let mut kept = self.kept.lock();
+        if kept.is_attended || kept.opened.is_empty() {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        kept.is_attended = true;
+        let directories = Arc::downgrade(self);
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(KEPT_FOR).await;
+                let Some(directories) = directories.upgrade() else { return };
+                let mut kept = directories.kept.lock();
+                kept.close_old(Instant::now());
+                kept.is_attended = !kept.opened.is_empty();
+                if !kept.is_attended {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Directories {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directories").field("kept", &self.kept).finish_non_exhaustive()
+    }
+}
+
+impl Kept {
+    fn close_old(&mut self, now: Instant) {
+        self.opened.retain(|_, opened| opened.is_fresh(now));
+    }
+
+    /// Keeps a directory open. If there are too many, the one opened first is closed.
+    fn insert(&mut self, root: &Path, opened: Opened) {
+        self.close_old(opened.at);
+        if self.opened.len() >= OPEN_MAX
+            && !self.opened.contains_key(root)
+            && let Some(oldest) = self.opened.iter().min_by_key(|(_, opened)| opened.at).map(|(root, _)| root.clone())
+        {
+            self.opened.remove(&oldest);
+        }
+        self.opened.insert(root.to_owned(), opened);
+    }
+}
+
+impl Opened {
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < KEPT_FOR
+    }
+}
+
+fn identity(root: &Path) -> Option<Identity> {
+    fs::metadata(root).ok().map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use treehold_core::error::Error;
+    use treehold_tree::backend::StateBackend;
+
+    fn opened() -> Arc<dyn Backend> {
+        Arc::new(StateBackend::new())
+    }
+
+    #[test]
+    fn open_directory_is_shared_until_it_is_replaced_or_old() {
+        let home = tempfile::tempdir().expect("a directory");
+        let (one, other, link) = (home.path().join("one"), home.path().join("other"), home.path().join("link"));
+        fs::create_dir(&one).expect("made");
+        fs::create_dir(&other).expect("made");
+        symlink(&one, &link).expect("linked");
+        let (all, now) = (Directories::new(|_| Ok(opened())), Instant::now());
+        let get = |root: &Path, now: Instant| all.get_or_open_at(root, now).expect("opened");
+        let first = get(&link, now);
+        assert!(Arc::ptr_eq(&first, &get(&link, now + KEPT_FOR / 2)), "a second session opened it again");
+        assert!(!Arc::ptr_eq(&first, &get(&one, now)), "two paths, two trees");
+        let late = get(&link, now + KEPT_FOR);
+        assert!(!Arc::ptr_eq(&first, &late), "what governs it was not looked at again");
+        fs::remove_file(&link).expect("removed");
+        symlink(&other, &link).expect("linked");
+        assert!(!Arc::ptr_eq(&late, &get(&link, now + KEPT_FOR)), "the link leads to another directory");
+    }
+
+    #[test]
+    fn what_may_be_another_directory_is_not_kept() {
+        let home = tempfile::tempdir().expect("a directory");
+        let (one, other, link) = (home.path().join("one"), home.path().join("other"), home.path().join("link"));
+        fs::create_dir(&one).expect("made");
+        fs::create_dir(&other).expect("made");
+        symlink(&one, &link).expect("linked");
+        let (swapped, to) = (link.clone(), other.clone());
+        let all = Directories::new(move |root| {
+            if root == swapped {
+                fs::remove_file(&swapped).expect("removed");
+                symlink(&to, &swapped).expect("linked");
+            }
+            fs::create_dir_all(root).map_err(|error| Error::invalid_argument(error.to_string()))?;
+            Ok(opened())
+        });
+        let now = Instant::now();
+        all.get_or_open_at(&link, now).expect("opened");
+        assert!(all.kept.lock().opened.is_empty(), "the link was changed meanwhile");
+        let absent = home.path().join("absent");
+        all.get_or_open_at(&absent, now).expect("opened");
+        assert!(all.kept.lock().opened.is_empty(), "it was created meanwhile");
+        let made = all.get_or_open_at(&absent, now).expect("opened");
+        assert!(Arc::ptr_eq(&made, &all.get_or_open_at(&absent, now).expect("opened")));
+    }
+
+    #[test]
+    fn failure_is_not_kept() {
+        let home = tempfile::tempdir().expect("a directory");
+        let is_refused = Arc::new(AtomicBool::new(true));
+        let refused = is_refused.clone();
+        let all = Directories::new(move |_| match refused.load(Ordering::Relaxed) {
+            true => Err(Error::invalid_argument("it governs")),
+            false => Ok(opened()),
+        });
+        let now = Instant::now();
+        all.get_or_open_at(home.path(), now).expect_err("refused");
+        is_refused.store(false, Ordering::Relaxed);
+        all.get_or_open_at(home.path(), now).expect("opened");
+    }
+
+    #[test]
+    fn number_of_open_directories_is_bounded() {
+        let home = tempfile::tempdir().expect("a directory");
+        let (all, now) = (Directories::new(|_| Ok(opened())), Instant::now());
+        for number in 0..OPEN_MAX as u32 + 10 {
+            let root = home.path().join(number.to_string());
+            fs::create_dir(&root).expect("made");
+            all.get_or_open_at(&root, now + Duration::from_micros(number.into())).expect("opened");
+        }
+        let mut kept = all.kept.lock();
+        assert_eq!(kept.opened.len(), OPEN_MAX);
+        assert!(!kept.opened.contains_key(&home.path().join("0")), "the first one opened is closed first");
+        kept.close_old(now + Duration::from_micros(20) + KEPT_FOR);
+        assert_eq!(kept.opened.len(), OPEN_MAX + 10 - 21, "those of an earlier second are closed");
+    }
+
+    /// A route that is no longer used must not keep a file system busy.
+    #[tokio::test(start_paused = true)]
+    async fn idle_directory_is_closed() {
+        let home = tempfile::tempdir().expect("a directory");
+        let all = Arc::new(Directories::new(|_| Ok(opened())));
+        let tree = Arc::downgrade(&all.get_or_open(home.path()).expect("opened"));
+        assert!(tree.upgrade().is_some(), "it stays open between sessions");
+        tokio::time::sleep(2 * KEPT_FOR).await;
+        assert!(tree.upgrade().is_none());
+        assert!(!all.kept.lock().is_attended);
+    }
+}
