@@ -110,10 +110,11 @@ fn server_with_a_policy_removes_what_the_dry_run_counts_and_gives_the_space_back
     assert_eq!(count(&shown, "vfs_retention_failures_total"), 0.0);
     assert!(count(&shown, "vfs_retention_removed_total{kind=\"file_pages\"}") > 0.0, "{shown}");
     assert!(server.stop().success());
-    assert!(size(&place) * 2 < full, "{} of {full} bytes: a fifth of the checkpoints is left", size(&place));
     assert_eq!(left(&place), [(4, 1); 4]);
     let again = json(home.path(), &["--json", "sweep", "--dry-run"]);
     assert_eq!([&again["checkpoints"], &again["calls"], &again["contents"], &again["packs"]], [0; 4]);
+    // A server that is stopped during a round leaves its log to the next process, which writes it into the file when it ends.
+    assert!(size(&place) * 2 < full, "{} of {full} bytes: a fifth of the checkpoints is left", size(&place));
 }
 
 #[test]

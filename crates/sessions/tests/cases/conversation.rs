@@ -9,7 +9,7 @@ use treehold_sessions::{
     AppendOptions, CompactOptions, InspectorDataSource, MemoScope, Message, OrchestrationPersistence, SandboxMemoProvider,
     SessionContextUsage, SessionStore, SessionTraceStore, SkillLog, SummarizeWith, Usage, UserSessionLister,
 };
-use treehold_store::{Batch, NamespacesOptions, ScanEntry, ScanOptions, Store};
+use treehold_store::{Batch, Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store};
 
 /// `get_or_create` never changes an existing session, and concurrent calls create it once.
 pub(crate) async fn existing_session_is_returned_unchanged(store: Arc<dyn Store>) {
@@ -257,9 +257,9 @@ pub(crate) async fn interrupted_deletion_is_finished_by_a_sweep(store: Arc<dyn S
             tokio::task::yield_now().await;
         }
         drop(deletion);
-        // Once a later commit is done, so is whatever the dropped deletion had submitted.
-        let elsewhere = treehold_store::Namespace::new(["elsewhere"]).unwrap();
-        store.commit(treehold_store::Batch::new().put(&elsewhere, "k", "v")).await.unwrap();
+        // Once a later commit to the partition is done, so is whatever the dropped deletion had submitted.
+        let beside = Namespace::new(["_treehold", "sessions", "beside"]).unwrap();
+        store.commit(Batch::new().delete(&beside, "k")).await.unwrap();
         let is_gone = sessions.info(TENANT, SESSION).await.unwrap().is_none();
         assert_eq!(sessions.load_all(TENANT, SESSION).await.unwrap().is_empty(), is_gone, "after {steps} steps");
         sessions.sweep(TENANT, USER).await.unwrap();
