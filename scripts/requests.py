@@ -6,7 +6,7 @@
     scripts/requests.py --empty target/release/deps/serve-HASH PROGRAM   # and an empty axum handler, which the bench `serve` contains
 
 Each program serves a fresh SQLite store with the built-in configuration. Prints medians of the rounds: the p50 of one connection and the
-requests a second of many, with their ratios to `/livez` of the same program. Exits 1 if any answer was not 200.
+requests a second of many, with their ratios to `/livez` of the same program. Exits 1 if any answer was an error.
 """
 
 import argparse

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use treehold_core::error::Result;
 use treehold_tree::backend::Backend;
@@ -31,8 +32,8 @@ type Open = Box<dyn Fn(&Path) -> Result<Arc<dyn Backend>> + Send + Sync>;
 #[derive(Debug, Default)]
 struct Kept {
     opened: HashMap<PathBuf, Opened>,
-    /// Whether a task closes them in time.
-    is_attended: bool,
+    /// The task that closes them in time. It ends with its runtime, or when none is open.
+    closing: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Directories {
     /// Those of opening, which are not kept.
     pub(super) fn get_or_open(self: &Arc<Self>, root: &Path) -> Result<Arc<dyn Backend>> {
         let tree = self.get_or_open_at(root, Instant::now())?;
-        self.attend();
+        self.close_in_time();
         Ok(tree)
     }
 
@@ -81,26 +82,25 @@ impl Directories {
 
     /// Closes directories in time, so that a route which is no longer used keeps no file system busy. Without a runtime, the next opening
     /// closes them.
-    fn attend(self: &Arc<Self>) {
+    fn close_in_time(self: &Arc<Self>) {
         let mut kept = self.kept.lock();
-        if kept.is_attended || kept.opened.is_empty() {
+        if kept.opened.is_empty() || kept.closing.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
-        kept.is_attended = true;
         let directories = Arc::downgrade(self);
-        runtime.spawn(async move {
+        kept.closing = Some(runtime.spawn(async move {
             loop {
                 tokio::time::sleep(KEPT_FOR).await;
                 let Some(directories) = directories.upgrade() else { return };
                 let mut kept = directories.kept.lock();
                 kept.close_old(Instant::now());
-                kept.is_attended = !kept.opened.is_empty();
-                if !kept.is_attended {
+                if kept.opened.is_empty() {
+                    kept.closing = None;
                     return;
                 }
             }
-        });
+        }));
     }
 }
 
@@ -235,6 +235,19 @@ mod tests {
         assert!(tree.upgrade().is_some(), "it stays open between sessions");
         tokio::time::sleep(2 * KEPT_FOR).await;
         assert!(tree.upgrade().is_none());
-        assert!(!all.kept.lock().is_attended);
+        assert!(all.kept.lock().closing.is_none());
+    }
+
+    #[test]
+    fn idle_directory_is_closed_although_an_earlier_runtime_has_ended() {
+        let home = tempfile::tempdir().expect("a directory");
+        let all = Arc::new(Directories::new(|_| Ok(opened())));
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+        runtime().block_on(async { all.get_or_open(home.path()).expect("opened") });
+        runtime().block_on(async {
+            let tree = Arc::downgrade(&all.get_or_open(home.path()).expect("opened"));
+            tokio::time::sleep(2 * KEPT_FOR).await;
+            assert!(tree.upgrade().is_none());
+        });
     }
 }

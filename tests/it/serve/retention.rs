@@ -113,7 +113,7 @@ fn server_with_a_policy_removes_what_the_dry_run_counts_and_gives_the_space_back
     assert_eq!(left(&place), [(4, 1); 4]);
     let again = json(home.path(), &["--json", "sweep", "--dry-run"]);
     assert_eq!([&again["checkpoints"], &again["calls"], &again["contents"], &again["packs"]], [0; 4]);
-    // A server that is stopped during a round leaves its log to the next process, which writes it into the file when it ends.
+    // Only now: the file shrinks when its log is written into it, which a server that ends may leave to the next process.
     assert!(size(&place) * 2 < full, "{} of {full} bytes: a fifth of the checkpoints is left", size(&place));
 }
 
