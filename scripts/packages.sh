@@ -3,22 +3,27 @@
 #
 #   scripts/packages.sh deb DIRECTORY      writes the Debian package of this machine's archive in DIRECTORY
 #   scripts/packages.sh npm DIRECTORY      writes the npm packages of all archives in DIRECTORY
+#   scripts/packages.sh tools              installs cargo-deb with cargo, if it is missing
 #   scripts/packages.sh check              makes all of them of the binary TREEHOLD (target/debug/treehold), installs and uses them,
 #                                          and checks what cannot run here: the unit, the formula, the container
 #
-# Installs cargo-deb with cargo, and the linters with pip and apt, where they are missing. PYTHON (python3) names the interpreter.
+# Installs the linters with pip and apt, where they are missing. PYTHON (python3) names the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-deb() {
-  local out=$1 unpacked=$CARGO_TARGET_DIR/deb host
+tools() {
   if ! command -v cargo-deb > /dev/null; then
     # The profile that compiles fastest; the tool runs for seconds.
     CARGO_PROFILE_DEV_DEBUG=false cargo install --quiet --locked --debug --version '^3' cargo-deb
     export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
   fi
+}
+
+deb() {
+  local out=$1 unpacked=$CARGO_TARGET_DIR/deb host
+  tools
   host=$(rustc -vV | sed -n 's/^host: //p')
   rm -rf "$unpacked"
   mkdir -p "$unpacked"
@@ -136,6 +141,7 @@ BINSTALL
 case ${1:-} in
   deb) deb "$2" ;;
   npm) npm_packages "$2" ;;
+  tools) tools ;;
   check) check ;;
-  *) sed -n '2,11p' "$0"; exit 2 ;;
+  *) sed -n '2,12p' "$0"; exit 2 ;;
 esac

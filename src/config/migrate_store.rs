@@ -36,7 +36,7 @@ impl Registry {
         how: &MigrateOptions,
         mut tell: impl FnMut(MigrateProgress) + Send,
     ) -> Result<MigrateReport> {
-        self.locate_in(url, options)?.location.migrate(how, &mut tell).await
+        self.locate_in(url, options)?.migrate(how, &mut tell).await
     }
 }
 
@@ -53,6 +53,6 @@ impl Config {
     ) -> Result<MigrateReport> {
         // Fails with the names of the stores if there is none with this name.
         self.stores()?.get(name)?;
-        self.locate(&self.stores[name].url)?.location.migrate(how, &mut tell).await
+        self.locate(&self.stores[name].url)?.migrate(how, &mut tell).await
     }
 }

@@ -8,8 +8,9 @@ use std::sync::{Arc, LazyLock};
 use treehold_agent::tools::{Tool, ToolRegistry, ToolSet};
 use treehold_core::error::{Error, Result};
 use treehold_core::scope::Scope;
-use treehold_store::Store;
 use treehold_store::engine::{InvalidStoreUrl, MemoryEngine, StoreEngine, StoreLocation, StoreUrl, without_password};
+use treehold_store::migrate::TellMigrate;
+use treehold_store::{MigrateOptions, MigrateOutcome, MigrateReport, Store, check_riders, move_riders};
 use treehold_tree::backend::Backend;
 use treehold_tree::layer::{Layer, Layered};
 
@@ -311,7 +312,19 @@ impl Located {
     }
 
     pub(super) async fn open(&self) -> Result<Arc<dyn Store>> {
-        self.location.open().await
+        let store = self.location.open().await?;
+        check_riders(&*store).await?;
+        Ok(store)
+    }
+
+    /// Migrates the store to the present layout.
+    pub(super) async fn migrate(&self, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
+        let report = self.location.migrate(how, tell).await?;
+        if report.outcome == MigrateOutcome::Planned {
+            return Ok(report);
+        }
+        let moved = move_riders(&*self.location.open().await?, how, tell).await?;
+        Ok(report.and(moved))
     }
 }
 

@@ -187,6 +187,17 @@ pub fn reserved_path(namespace: &Namespace) -> impl Iterator<Item = Cow<'_, str>
     namespace.components().skip(before)
 }
 
+/// Returns a namespace that no rows have, after all reserved ones of its partition, or after all partitions of this crate if it is in one of
+/// those. A listing continues from it to pass over them; a user has several for each session.
+pub fn after_reserved(namespace: &Namespace) -> Option<Namespace> {
+    let last = char::MAX.to_string();
+    match namespace.components().next() {
+        _ if !is_reserved(namespace) => None,
+        Some(first) if first == RESERVED_ROOT => Namespace::new([RESERVED_ROOT, &last]).ok(),
+        _ => namespace.partition().namespace([RESERVED_ROOT, &last]).ok(),
+    }
+}
+
 /// Returns the namespace of rows that this crate keeps about those of another, such as their [`HISTORY`]. It is in the same partition, so
 /// that both change together. [`subject_of`] is the reverse.
 ///
@@ -266,6 +277,20 @@ mod tests {
         for free in ["threads/heads", "tokens", "x/_treehold", "x/y/z/_treehold", "_treehold2", "_Treehold"] {
             assert!(refuse_reserved(&Namespace::parse(free).expect("legal")).is_ok(), "{free}");
         }
+    }
+
+    #[test]
+    fn listing_passes_over_reserved_namespaces() {
+        for (reserved, before, after) in [
+            ("acme/ada/_treehold/sessions/data/x", "acme/ada/_treehold/zzz/zzz", "acme/ada/a"),
+            ("acme//_treehold/sessions", "acme//_treehold/traces", "acme//a"),
+            ("_treehold/sessions", "_treehold/traces/_treehold/removals", "a"),
+        ] {
+            let [reserved, before, after] = [reserved, before, after].map(|text| Namespace::parse(text).expect("legal"));
+            let end = after_reserved(&reserved).expect("it is reserved");
+            assert!(reserved < end && before < end && end < after, "{end}");
+        }
+        assert_eq!(after_reserved(&Namespace::parse("acme/ada/memories").expect("legal")), None);
     }
 
     #[test]

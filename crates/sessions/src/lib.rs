@@ -36,6 +36,7 @@ mod numbers;
 mod once;
 mod options;
 pub mod orchestration;
+mod registration;
 mod removal;
 mod rows;
 mod sessions;

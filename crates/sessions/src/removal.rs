@@ -1,16 +1,19 @@
 //! Removes the rows of deleted sessions and of imports that did not complete.
 //!
-//! A deletion hides a session with one commit, which also records the data that remains to be removed. An import records its data
-//! before it writes, every commit of it depends on that row and renews it, and the last one removes it. So a sweep finds all data
-//! without a session, and an import whose data was swept cannot complete.
+//! A deletion first records the data that is to be removed, and then hides the session with one commit. It holds an
+//! [intent](treehold_store::intent) meanwhile, so that a sweep between the two keeps the record. An import records its data before it writes;
+//! every commit of it depends on a row beside the data and renews it, and the last one removes that row. So a sweep finds all data without a
+//! session, and an import whose data was swept cannot complete.
 
 use crate::rows::{self, LIVE, Removal, removals};
 use crate::sessions::Sessions;
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use treehold_core::error::Result;
-use treehold_core::json::{row, stored};
+use treehold_core::error::{Error, Result};
+use treehold_core::json::stored;
+use treehold_core::ops::Version;
 use treehold_core::scope::check_id;
+use treehold_store::intent;
 use treehold_store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions};
 
 /// How long an import may write nothing before a sweep removes its rows.
@@ -68,46 +71,45 @@ impl Sessions {
 
     /// Removes what a row says. Returns whether it was due.
     async fn sweep_one(&self, item: &Item) -> Result<bool> {
-        let Some(removal) = self.due(item).await? else { return Ok(false) };
-        self.remove(&removal).await?;
-        Ok(true)
-    }
-
-    /// Returns what a row says to remove. An import that stopped is ended first, so that it writes nothing more.
-    async fn due(&self, item: &Item) -> Result<Option<Removal>> {
         let removal: Removal = match stored("removal of a session", &item.value) {
             Ok(removal) => removal,
             Err(error) => {
                 tracing::warn!(%error, key = item.key, "skipping the rows of a deleted session");
-                return Ok(None);
+                return Ok(false);
             }
         };
-        let Some(import_at) = removal.import_at else { return Ok(Some(removal)) };
-        let pause_max = i64::try_from(IMPORT_PAUSE_MAX.as_millis()).unwrap_or(i64::MAX);
-        if self.now().saturating_sub(import_at) < pause_max {
-            return Ok(None);
+        if removal.import_at.is_some() && !self.has_ended(&removal).await? {
+            return Ok(false);
         }
-        if self.store.get(&removal.user_rows().data(&removal.data)?, LIVE).await?.is_some() {
-            return Ok(Some(removal));
-        }
-        self.end_import(&removal, Condition::Version(item.version)).await
+        self.remove(&removal, Some(item.version)).await
     }
 
-    /// Ends an import, which writes nothing more. Returns the removal of its rows, or `None` if it has ended already.
-    async fn end_import(&self, import: &Removal, expected: Condition) -> Result<Option<Removal>> {
-        let removal = Removal { import_at: None, ..import.clone() };
-        let data = removal.user_rows().data(&removal.data)?;
-        let batch = Batch::new().expect(&removals(), import.key(), expected).expect(&data, LIVE, Condition::Absent);
-        let batch = batch.delete(&removals(), import.key()).put(&removals(), removal.key(), row(&removal));
-        Ok(rows::commit(&*self.store, batch).await?.map(|_| removal))
+    /// Returns whether an import writes nothing more. One that paused for too long is ended.
+    async fn has_ended(&self, import: &Removal) -> Result<bool> {
+        let found = self.store.get(&import.user_rows().intents()?, &import.import_key()).await?;
+        match found {
+            // Its row comes before the record, so the import has completed or was ended.
+            None => Ok(true),
+            Some(item) if intent::is_older(&item.value, self.time(), IMPORT_PAUSE_MAX) => {
+                self.end_import(import, Condition::Version(item.version)).await
+            }
+            Some(_) => Ok(false),
+        }
+    }
+
+    /// Ends an import, which writes nothing more. Returns false if it has ended already.
+    async fn end_import(&self, import: &Removal, expected: Condition) -> Result<bool> {
+        let (intents, key) = (import.user_rows().intents()?, import.import_key());
+        let batch = Batch::new().expect(&intents, &key, expected).delete(&intents, &key);
+        Ok(rows::commit(&*self.store, batch).await?.is_some())
     }
 
     /// Removes the rows of an import that failed. If that fails too, a sweep does it.
     pub(crate) async fn abandon(&self, import: &Removal) {
         let removed = async {
             match self.end_import(import, Condition::Exists).await? {
-                Some(removal) => self.remove(&removal).await,
-                None => Ok(()),
+                true => self.remove(import, None).await.map(drop),
+                false => Ok(()),
             }
         };
         if let Err(error) = removed.await {
@@ -115,13 +117,28 @@ impl Sessions {
         }
     }
 
-    /// Removes the rows of a deleted session, one namespace at a time. An archive may have brought a session together with an older
-    /// row that says to remove it; then only that row is removed.
-    pub(crate) async fn remove(&self, removal: &Removal) -> Result<()> {
-        let beneath = removal.user_rows().data(&removal.data)?;
-        if self.store.get(&beneath, LIVE).await?.is_some() {
-            return self.store.commit(Batch::new().delete(&removals(), removal.key())).await.map(drop);
+    /// Removes the rows of a deleted session, one namespace at a time, and its entry in the directory. Returns false while the deletion has
+    /// not taken effect. If it never did, or an archive brought a session together with an older record, only the record is removed, and the
+    /// answer is false as well.
+    ///
+    /// `record` is the version of the record if it was read. Without it, the record of a live session stays: it may be that of a deletion that
+    /// is about to take effect.
+    pub(crate) async fn remove(&self, removal: &Removal, record: Option<Version>) -> Result<bool> {
+        let user = removal.user_rows();
+        let beneath = user.data(&removal.data)?;
+        let is_live = async || Ok::<_, Error>(self.store.get_part(&beneath, LIVE, 0..0).await?.is_some());
+        if is_live().await? {
+            if intent::end(&*self.store, &user.intents()?, &removal.deletions(), self.time()).await? {
+                return Ok(false);
+            }
+            if is_live().await? {
+                if let Some(record) = record {
+                    intent::unregister(&*self.store, &removals(), &removal.key(), record).await?;
+                }
+                return Ok(false);
+            }
         }
+        self.unregister(&user, &removal.session_id).await?;
         loop {
             let page = self.store.namespaces(NamespacesOptions::new().with_beneath(beneath.clone())).await?;
             for namespace in &page.namespaces {
@@ -131,8 +148,10 @@ impl Sessions {
                 break;
             }
         }
-        let batch = Batch::new().delete(&removal.user_rows().trace_errors()?, &removal.data);
-        self.store.commit(batch.delete(&removals(), removal.key())).await.map(drop)
+        // Nothing can be deleted any more.
+        let ended = Batch::new().delete_prefix(&user.intents()?, removal.deletions()).delete(&user.trace_errors()?, &removal.data);
+        self.store.commit(ended).await?;
+        self.store.commit(Batch::new().delete(&removals(), removal.key())).await.map(|_| true)
     }
 }
 
@@ -178,6 +197,7 @@ async fn sweep_on(sessions: Sessions, every: Duration) {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use treehold_core::json::row;
     use treehold_store::{MemoryStore, Store};
 
     /// As an archive brings them that was written while the import completed.
@@ -203,6 +223,8 @@ mod tests {
         let sessions = Sessions::new(store.clone());
         sessions.get_or_create("acme", "ada", "helper", Some("s")).await.expect("created");
         let opened = sessions.open("acme", "s").await.expect("readable").expect("created");
+        let removal = Removal::of(&opened.head);
+        store.commit(Batch::new().put(&removals(), removal.key(), row(&removal))).await.expect("recorded");
         store.commit(opened.delete().expect("legal ids")).await.expect("deleted");
         let data = opened.head.user_rows().data(&opened.head.data).expect("legal ids");
         let left = async || store.namespaces(NamespacesOptions::new().with_beneath(data.clone())).await.expect("listed").namespaces.len();

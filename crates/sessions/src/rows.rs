@@ -1,7 +1,7 @@
 //! The location of each row, and the head of a session.
 //!
-//! Every row of a user is below the user's own namespace, so one prefix covers all of a user's data. Three small directories
-//! are above the users: the tenants, the user of each session of a tenant, and the data that remains to be removed.
+//! Every row of a user is in the user's own partition. Three small directories are elsewhere: the tenants, the user of each session of a
+//! tenant, and the data that remains to be removed. [Intents](treehold_store::intent) keep them in step.
 //! `docs/design/sessions.md` has the map.
 
 use crate::usage::UsageTotals;
@@ -9,25 +9,23 @@ use serde::{Deserialize, Serialize};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::{row, stored};
 use treehold_core::reserved::{RESERVED_ROOT, SESSIONS};
-use treehold_store::{Batch, Condition, Namespace, Store};
-
-fn namespace<const N: usize>(components: [&str; N]) -> Result<Namespace> {
-    Namespace::new(SESSIONS.into_iter().chain(components))
-}
+use treehold_store::intent::Intent;
+use treehold_store::{Batch, Condition, Namespace, Partition, Store};
+use uuid::Uuid;
 
 /// The tenants: a key for each.
 pub(crate) fn tenants() -> Namespace {
     Namespace::new(SESSIONS).expect("two plain components")
 }
 
-/// The sessions of a tenant: the user of each.
+/// The sessions of a tenant: the user of each. It is in the partition of the tenant, and an entry may be left without a session.
 pub(crate) fn directory(tenant: &str) -> Result<Namespace> {
-    namespace([tenant])
+    Partition::new([tenant])?.namespace(SESSIONS)
 }
 
 /// The data that remains to be removed, and imports in progress. No tenant can have this name.
 pub(crate) fn removals() -> Namespace {
-    namespace([RESERVED_ROOT, "removals"]).expect("four plain components")
+    Namespace::new(SESSIONS.into_iter().chain([RESERVED_ROOT, "removals"])).expect("four plain components")
 }
 
 /// A user of a tenant, with everything of the user beneath.
@@ -42,8 +40,18 @@ impl UserRows {
         Self { tenant: tenant.to_owned(), user: user.to_owned() }
     }
 
+    /// The partition of the user.
+    fn partition(&self) -> Result<Partition> {
+        Partition::new([&self.tenant, &self.user])
+    }
+
     fn beneath<const N: usize>(&self, components: [&str; N]) -> Result<Namespace> {
-        Namespace::new(SESSIONS.into_iter().chain([self.tenant.as_str(), self.user.as_str()]).chain(components))
+        self.partition()?.namespace(SESSIONS.into_iter().chain(components))
+    }
+
+    /// Sessions that are about to be created or deleted, and imports in progress.
+    pub(crate) fn intents(&self) -> Result<Namespace> {
+        self.beneath(["intents"])
     }
 
     /// The head of each session.
@@ -167,6 +175,26 @@ pub(crate) fn summary_key(session: &str) -> String {
     format!("summary/{session}")
 }
 
+/// What came of entering a session into the directory of its tenant.
+pub(crate) enum Registration {
+    /// It is entered. The commit that creates it fulfils the intent.
+    Intended(Intent),
+    /// Another writer was faster; try again.
+    Lost,
+    /// Another user has a session with this id, or is about to create it.
+    Taken,
+}
+
+/// Returns the beginning of the keys of intents to create a session. No id contains the separator.
+pub(crate) fn creations(session: &str) -> String {
+    format!("create\u{1}{session}\u{1}")
+}
+
+/// Makes a key of an intent, which no other has.
+pub(crate) fn new_key(prefix: &str) -> String {
+    format!("{prefix}{}", Uuid::new_v4().simple())
+}
+
 /// The data of a deleted session, or of an import in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -175,7 +203,7 @@ pub(crate) struct Removal {
     pub(crate) user_id: String,
     pub(crate) session_id: String,
     pub(crate) data: String,
-    /// When the import that writes the data wrote last; `None` for data that is to be removed.
+    /// When the import that writes the data began; `None` for the data of a session.
     pub(crate) import_at: Option<i64>,
 }
 
@@ -196,7 +224,17 @@ impl Removal {
         user.map_or_else(|| format!("{tenant}\u{1}"), |user| format!("{tenant}\u{1}{user}\u{1}"))
     }
 
-    /// Returns the key. An import in progress has another one, so that its commits can depend on the row.
+    /// Returns the beginning of the keys of intents to delete the session.
+    pub(crate) fn deletions(&self) -> String {
+        format!("delete\u{1}{}\u{1}", self.data)
+    }
+
+    /// Returns the key, among the user's intents, of the row that every commit of the import depends on and renews.
+    pub(crate) fn import_key(&self) -> String {
+        format!("import\u{1}{}", self.data)
+    }
+
+    /// Returns the key. An import has another one than the deletion of its session.
     pub(crate) fn key(&self) -> String {
         let kind = if self.import_at.is_some() { "import" } else { "removal" };
         format!("{}{kind}\u{1}{}", Self::prefix(&self.tenant_id, Some(&self.user_id)), self.data)
@@ -302,19 +340,17 @@ impl Opened {
         Ok(put_recent(batch.delete(&recent, self.head.recent_key()), &recent, next))
     }
 
-    /// Returns a batch that removes the session and records which data is still to be removed.
+    /// Returns a batch that removes the session. What it leaves is removed afterwards.
     pub(crate) fn delete(&self) -> Result<Batch> {
-        let (head, rows, removal) = (&self.head, self.head.user_rows(), Removal::of(&self.head));
+        let (head, rows) = (&self.head, self.head.user_rows());
         let sessions = rows.sessions()?;
         Ok(Batch::new()
             .expect(&sessions, &head.session_id, Condition::Version(self.version))
             .delete(&sessions, &head.session_id)
             .delete(&rows.recent()?, head.recent_key())
-            .delete(&directory(&head.tenant_id)?, &head.session_id)
             .delete(&rows.data(&head.data)?, LIVE)
             .delete(&rows.memo_changes(&head.session_id)?, CHANGED)
-            .delete(&rows.consolidation()?, summary_key(&head.session_id))
-            .put(&removals(), removal.key(), row(&removal)))
+            .delete(&rows.consolidation()?, summary_key(&head.session_id)))
     }
 }
 
@@ -323,24 +359,21 @@ fn put_recent(batch: Batch, recent: &Namespace, head: &Head) -> Batch {
     batch.put(recent, head.recent_key(), row(&meta))
 }
 
-/// Returns a batch that creates a session, unless the tenant has one with this id.
+/// Returns a batch that creates a session, unless the user has one with this id.
 pub(crate) fn create(head: &Head) -> Result<Batch> {
-    let rows = head.user_rows();
-    let (directory, sessions) = (directory(&head.tenant_id)?, rows.sessions()?);
+    let (rows, sessions) = (head.user_rows(), head.user_rows().sessions()?);
     // Check before the first write that the longest names that the session will need are allowed.
     let changes = rows.memo_changes(&head.session_id)?;
     head.part(Part::MailboxStates)?;
     let batch = Batch::new()
-        .expect(&directory, &head.session_id, Condition::Absent)
-        .put(&directory, &head.session_id, row(&DirectoryRow { user_id: head.user_id.clone() }))
-        .put(&tenants(), &head.tenant_id, "")
+        .expect(&sessions, &head.session_id, Condition::Absent)
         .put(&rows.data(&head.data)?, LIVE, "")
         .put(&changes, CHANGED, "")
         .put(&sessions, &head.session_id, row(head));
     Ok(put_recent(batch, &rows.recent()?, head))
 }
 
-/// Returns the user of a session.
+/// Returns the user that the directory names for a session, which may be gone or not yet there.
 pub(crate) async fn user_of(store: &dyn Store, tenant: &str, session: &str) -> Result<Option<String>> {
     let found = store.get(&directory(tenant)?, session).await?;
     found.map(|item| stored::<DirectoryRow>("directory of sessions", &item.value).map(|row| row.user_id)).transpose()

@@ -3,8 +3,9 @@
 use crate::events::{InitEvent, TurnEvent, UpdateEvent};
 use crate::info::{SessionDescription, SessionInfo, SessionMeta, SessionPage, SessionRef, TurnPage};
 use crate::options::SessionsOptions;
-use crate::rows::{self, Head, Opened, Part, Removal, UserRows, Window, position_key};
+use crate::rows::{self, Head, Opened, Part, Registration, Removal, UserRows, Window, position_key, removals};
 use crate::usage::{SessionContextUsage, UsageTotals};
+use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::clock::Clock;
@@ -13,6 +14,7 @@ use treehold_core::json::{Json, row, stored};
 use treehold_core::ops::Version;
 use treehold_core::retry::Attempts;
 use treehold_core::scope::check_id;
+use treehold_store::intent::Intent;
 use treehold_store::{Batch, Namespace, ScanEntry, ScanOptions, Store};
 use uuid::Uuid;
 
@@ -206,15 +208,20 @@ impl Sessions {
         &self.options
     }
 
+    /// Returns the time.
+    pub(crate) fn time(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Returns the time in milliseconds since 1970.
     pub(crate) fn now(&self) -> i64 {
-        self.clock.now().as_millisecond()
+        self.time().as_millisecond()
     }
 
     /// Returns a session, and creates it if it does not exist. Without an id, creates one with a new id. An existing session
     /// keeps its agent, title, times and messages.
     ///
-    /// Cost: two round trips for an existing session, three for a new one.
+    /// Cost: one round trip for an existing session; for a new one four reads and three commits, and another commit for the first of a tenant.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an id that cannot be kept exactly,
@@ -228,17 +235,23 @@ impl Sessions {
         let session_ref = SessionRef::new(tenant, &session_id)?;
         let mut attempts = Attempts::new();
         loop {
-            let created = match rows::user_of(&*self.store, tenant, &session_id).await? {
-                Some(owner) if owner == user => Some(false),
-                Some(_) => return Err(owned_by_another(&session_id)),
-                None => {
-                    let head = self.new_head(&session_ref, user, agent);
-                    let batch = self.put_init(rows::create(&head)?, &head)?;
-                    rows::commit(&*self.store, batch).await?.map(|_| true)
+            if self.exists(&UserRows::new(tenant, user), &session_id).await? {
+                return Ok(SessionHandle { session_id, session_ref, created: false });
+            }
+            if self.owner(tenant, &session_id).await?.is_some_and(|owner| owner != user) {
+                return Err(owned_by_another(&session_id));
+            }
+            let head = self.new_head(&session_ref, user, agent);
+            let batch = self.put_init(rows::create(&head)?, &head)?;
+            match self.register(&head).await? {
+                Registration::Intended(intent) => {
+                    if rows::commit(&*self.store, intent.fulfil(batch)).await?.is_some() {
+                        return Ok(SessionHandle { session_id, session_ref, created: true });
+                    }
+                    intent.withdraw(&*self.store).await;
                 }
-            };
-            if let Some(created) = created {
-                return Ok(SessionHandle { session_id, session_ref, created });
+                Registration::Taken => return Err(owned_by_another(&session_id)),
+                Registration::Lost => {}
             }
             attempts.lost().await?;
         }
@@ -432,13 +445,18 @@ impl Sessions {
         let mut attempts = Attempts::new();
         loop {
             let Some(opened) = self.open(tenant, session).await? else { return Ok(false) };
-            if rows::commit(&*self.store, opened.delete()?).await?.is_some() {
+            let removal = Removal::of(&opened.head);
+            let key = rows::new_key(&removal.deletions());
+            let intent = Intent::put(&*self.store, &opened.head.user_rows().intents()?, key, self.time()).await?;
+            self.store.commit(Batch::new().put(&removals(), removal.key(), row(&removal))).await?;
+            if rows::commit(&*self.store, intent.fulfil(opened.delete()?)).await?.is_some() {
                 // The session is gone, whatever happens to its rows.
-                if let Err(error) = self.remove(&Removal::of(&opened.head)).await {
+                if let Err(error) = self.remove(&removal, None).await {
                     tracing::warn!(%error, session, "the rows of a deleted session remain until the next sweep");
                 }
                 return Ok(true);
             }
+            intent.withdraw(&*self.store).await;
             attempts.lost().await?;
         }
     }

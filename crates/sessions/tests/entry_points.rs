@@ -11,7 +11,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::ops::Version;
-use treehold_core::reserved::SESSIONS;
 use treehold_core::{Error, ErrorKind, Result};
 use treehold_sessions::layout::{self, SessionFiles};
 use treehold_sessions::orchestration::{
@@ -185,9 +184,9 @@ async fn manager(sessions: &Sessions, given: &Given) -> Result<OrchestrationMana
     Ok(manager)
 }
 
-/// Returns the version of the partition of all sessions.
+/// Returns the version of the partition of the user.
 async fn version(sessions: &Sessions) -> Result<Version> {
-    sessions.store().current_version(&Partition::new(SESSIONS)?).await
+    sessions.store().current_version(&Partition::new(["acme", "ada"])?).await
 }
 
 fn spawn(id: &str) -> AgentSpawn {

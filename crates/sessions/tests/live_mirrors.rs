@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::{ErrorKind, Result};
-use treehold_core::reserved::SESSIONS;
 use treehold_sessions::{
     AppendOptions, Consolidation, ConsolidationOptions, Consolidator, MEMO_FILE_BYTES_MAX, MemoMirrorOptions, MemoMirrors, MemoScope,
     MemorySummarizer, Message, NOTES, SessionRef, Sessions, TODO, USER, user_memo,
@@ -66,7 +65,7 @@ async fn edits_in_a_mirror_are_overwritten_by_default() {
     let is_read_only =
         || files.iter().chain(&directories).all(|path| directory.join(path).metadata().unwrap().permissions().mode() & 0o222 == 0);
     let texts = || files.map(|file| read(&directory, file).unwrap());
-    let partition = Partition::new(SESSIONS).unwrap();
+    let partition = Partition::new(["acme", "ada"]).unwrap();
     let (before, version) = (texts(), sessions.store().current_version(&partition).await.unwrap());
     assert!(is_read_only());
     for path in files.iter().chain(&directories) {

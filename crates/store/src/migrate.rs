@@ -4,10 +4,12 @@
 //!    and so on. In the second layout they lie below [`RESERVED_ROOT`].
 //! 2. Until namespaces had [partitions](super::Partition), rows about a user's rows were apart from them, in
 //!    `_treehold/threads/heads/acme/ada` and so on. In the third layout they are in the user's partition: [`partition_moves`].
+//! 3. Sessions and traces followed later, without another layout of an engine: [`move_riders`](super::move_riders).
 //!
 //! Each engine marks the layout by its format number: an older program refuses a migrated store, and this one refuses a store of a former
 //! layout with an error whose source is [`OldLayout`]. Each engine's migration is its own `migrate.rs`, and takes one step after the other.
 
+use super::rider_place::rider_place;
 use super::{Namespace, Partition, event_log};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -49,6 +51,19 @@ pub(crate) fn moved(namespace: Namespace) -> Result<Namespace, String> {
     }
     let components = std::iter::once(RESERVED_ROOT.into()).chain(namespace.components());
     Namespace::new(components).map_err(|_| "the namespace is too long to move below the reserved root".to_owned())
+}
+
+/// Returns the present namespace for a namespace of the third layout, as archives contain it that were written before sessions and traces had
+/// moved.
+///
+/// # Errors
+/// The reason, if the present layout cannot contain the namespace.
+#[cfg(feature = "archive")]
+pub(crate) fn moved_to_users(namespace: Namespace) -> Result<Namespace, String> {
+    let components: Vec<String> = namespace.components().map(Into::into).collect();
+    let parts: Vec<&str> = components.iter().map(String::as_str).collect();
+    let place = rider_place(&parts).unwrap_or(Ok(namespace));
+    place.map_err(|_| "the namespace is too long to move to the partition of a user".to_owned())
 }
 
 /// Returns the present namespace for a namespace of the second layout, as archives of that layout contain it.
@@ -212,6 +227,9 @@ fn components_of(text: &str) -> Option<Vec<String>> {
 /// Returns the namespace in the third layout of one in the second.
 fn partitioned(parts: &[&str], logs: &LongLogs) -> Result<Namespace, Error> {
     let owned = |tenant: &str, user: &str, kind: &[&str]| Partition::new([tenant, user])?.namespace(kind);
+    if let Some(place) = rider_place(parts) {
+        return place;
+    }
     match parts {
         [RESERVED_ROOT, "threads", kind, tenant, user] => owned(tenant, user, &[RESERVED_ROOT, "threads", kind]),
         [RESERVED_ROOT, "vectors", tenant, user] => owned(tenant, user, &VECTORS),
@@ -376,6 +394,18 @@ impl MigrateReport {
         self
     }
 
+    /// Returns the report of two steps. A row that both moved counts in each.
+    #[must_use]
+    pub fn and(mut self, next: Self) -> Self {
+        if self.outcome == MigrateOutcome::UpToDate {
+            return next;
+        }
+        for (name, rows) in next.rows {
+            *self.rows.entry(name).or_default() += rows;
+        }
+        self
+    }
+
     /// Returns the number of all rows.
     pub fn rows_total(&self) -> u64 {
         self.rows.values().sum()
@@ -451,7 +481,7 @@ mod tests {
             ("_treehold/items/acme/ada/tasks/done/", "acme/ada/_treehold/items/tasks/done/", "items"),
             ("_treehold/history/acme/ada/notes/", "acme/ada/_treehold/history/notes/", "history"),
             ("_treehold/history/notes/", "notes//_treehold/history/", "history"),
-            ("_treehold/indexes/_treehold/sessions/t/u/memo/", "_treehold/sessions/_treehold/indexes/t/u/memo/", "indexes"),
+            ("_treehold/indexes/_treehold/sessions/t/u/memo/", "t/u/_treehold/indexes/_treehold/sessions/memo/", "indexes"),
             ("_treehold/indexes/_treehold/overlays/t/u/%2Fw/", "t/u/_treehold/indexes/_treehold/overlays/%2Fw/", "indexes"),
             ("_treehold/overlays/acme/ada/%2Fworkspace/", "acme/ada/_treehold/overlays/%2Fworkspace/", "overlays"),
             ("_treehold/events/rows/acme%2Fada%2Fnotes/", "acme/ada/_treehold/events/rows/notes/", "events"),
@@ -459,7 +489,11 @@ mod tests {
             (&format!("_treehold/events/rows/#/{hash}/"), &format!("acme/ada/_treehold/events/rows/{}/", "x".repeat(300)), "events"),
             ("_treehold/events/rows/#/00/", "_treehold/events/rows/#/00/", "events"),
             ("_treehold/events/directory/%2Fsrv/", "_treehold/events/directory/%2Fsrv/", "events"),
-            ("_treehold/sessions/acme/ada/recent/", "_treehold/sessions/acme/ada/recent/", "sessions"),
+            ("_treehold/sessions/acme/ada/recent/", "acme/ada/_treehold/sessions/recent/", "sessions"),
+            ("_treehold/sessions/acme/", "acme//_treehold/sessions/", "sessions"),
+            ("_treehold/sessions/_treehold/removals/", "_treehold/sessions/_treehold/removals/", "sessions"),
+            ("_treehold/history/_treehold/sessions/t/u/memo/", "t/u/_treehold/history/_treehold/sessions/memo/", "history"),
+            ("_treehold/traces/acme/ada/traces/", "acme/ada/_treehold/traces/traces/", "traces"),
             ("_treehold/tokens/used/", "_treehold/tokens/used/", "tokens"),
             (&format!("_treehold/indexes/{deep}/"), &format!("d/d/_treehold/indexes/{}/", vec!["d"; 13].join("/")), "indexes"),
         ] {

@@ -372,7 +372,36 @@ fn tar_header(name: &[u8], size: u64, kind: u8) -> [u8; 512] {
     header
 }
 
-const HEAD: &str = r#"{"format":3,"engine":"x","version":9,"exported_at":"2026-11-21T12:00:00Z"}"#;
+/// Sessions and traces of an archive that was written before they moved are in the partitions of their users.
+#[tokio::test]
+async fn archive_of_the_format_before_has_its_sessions_with_their_users() {
+    let store = MemoryStore::new();
+    let places = [
+        ("_treehold/sessions", "_treehold/sessions"),
+        ("_treehold/sessions/_treehold/history/acme/ada/memo", "acme/ada/_treehold/history/_treehold/sessions/memo"),
+        ("_treehold/sessions/_treehold/removals", "_treehold/sessions/_treehold/removals"),
+        ("_treehold/sessions/acme", "acme//_treehold/sessions"),
+        ("_treehold/sessions/acme/ada/recent", "acme/ada/_treehold/sessions/recent"),
+        ("_treehold/traces/acme/ada/traces", "acme/ada/_treehold/traces/traces"),
+        ("acme/ada/memories", "acme/ada/memories"),
+    ];
+    for (former, _) in places {
+        store.commit(Batch::new().put_with_meta(&space(former), "key", "meta", former)).await.unwrap();
+    }
+    let (archive, _) = exported(&store).await;
+    let name = archive.windows(8).position(|bytes| bytes == br#""format""#).unwrap();
+    let number = name + archive[name..].iter().position(u8::is_ascii_digit).unwrap();
+    let mut former = archive;
+    former[number] = b'3';
+    let imported = imported(former).await.unwrap();
+    for (former, place) in places {
+        let item = imported.get(&space(place), "key").await.unwrap().expect(place);
+        assert_eq!(item, store.get(&space(former), "key").await.unwrap().unwrap());
+    }
+    assert_eq!(rows(&imported).await.len(), places.len());
+}
+
+const HEAD: &str = r#"{"format":4,"engine":"x","version":9,"exported_at":"2026-11-21T12:00:00Z"}"#;
 
 fn line(key: &str, rest: &str) -> String {
     format!(
@@ -414,16 +443,16 @@ async fn invalid_archive_is_refused_naming_its_entry() {
             ErrorKind::Corrupt,
             "expected `items/00000001.jsonl`, its contents or `end.json`",
         ),
-        (vec![file("treehold.json", HEAD.replace(":3,", ":4,"))], ErrorKind::Unsupported, "format 4"),
+        (vec![file("treehold.json", HEAD.replace(":4,", ":5,"))], ErrorKind::Unsupported, "format 5"),
         (vec![head(), page(&sound.replace(r#""a""#, r#""t//_treehold/indexes""#))], ErrorKind::Corrupt, "never exported"),
         (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/copy""#))], ErrorKind::Corrupt, "never exported"),
         (vec![head(), page(&sound.replace(r#""a""#, r#""_treehold/later""#))], ErrorKind::Corrupt, "does not know it"),
         (
-            vec![file("stratafs.json", HEAD.replace(":3,", ":1,")), page(&sound.replace(r#""a""#, r#""_treehold/x""#))],
+            vec![file("stratafs.json", HEAD.replace(":4,", ":1,")), page(&sound.replace(r#""a""#, r#""_treehold/x""#))],
             ErrorKind::Corrupt,
             "which is reserved now",
         ),
-        (vec![file("treehold.json", HEAD.replace(":3,", ":0,"))], ErrorKind::Corrupt, "format is 0"),
+        (vec![file("treehold.json", HEAD.replace(":4,", ":0,"))], ErrorKind::Corrupt, "format is 0"),
         (vec![file("treehold.json", HEAD.replace("engine", "motor"))], ErrorKind::Corrupt, "unknown field `motor`"),
         (vec![declared(head(), 1 << 40)], ErrorKind::TooLarge, "`treehold.json`"),
         (vec![head(), declared(blob(), 1 << 50)], ErrorKind::TooLarge, "has 1125899906842624 bytes"),
@@ -451,7 +480,7 @@ async fn invalid_archive_is_refused_naming_its_entry() {
         (vec![head(), page(&sound.replace(r#""a""#, r#""a///b""#))], ErrorKind::Corrupt, "the namespace is invalid"),
         // Formats before partitions had no such namespace.
         (
-            vec![file("treehold.json", HEAD.replace(":3,", ":2,")), page(&sound.replace(r#""a""#, r#""a//b""#))],
+            vec![file("treehold.json", HEAD.replace(":4,", ":2,")), page(&sound.replace(r#""a""#, r#""a//b""#))],
             ErrorKind::Corrupt,
             "the namespace is invalid",
         ),

@@ -37,6 +37,8 @@ mod postgres_plans;
 mod redis;
 #[cfg(feature = "redis")]
 mod redis_cluster;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
+mod riders;
 #[cfg(feature = "sled")]
 mod sled;
 #[cfg(feature = "sqlite")]

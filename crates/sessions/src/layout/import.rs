@@ -11,7 +11,7 @@ use crate::memo::{MEMO_FILE_BYTES_MAX, memo_of_import};
 use crate::message::Message;
 use crate::numbers::{check_number, check_time, following};
 use crate::orchestration::{MailboxEvent, MailboxState, MailboxStateFields, OrchestrationEvent, Snapshot, put_event};
-use crate::rows::{self, Head, Part, Removal, position_key, removals};
+use crate::rows::{self, Head, Part, Registration, Removal, position_key, removals};
 use crate::sessions::{Sessions, owned_by_another};
 use crate::trace::{Envelope, mark_error};
 use bytes::Bytes;
@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::{Json, row};
+use treehold_core::retry::Attempts;
 use treehold_core::scope::check_id;
+use treehold_store::intent::{INTENT_LIFE, time_row};
 use treehold_store::{Batch, Condition, Namespace};
 use treehold_tree::backend::BackendExt;
 
@@ -62,8 +64,10 @@ struct Import<'a> {
     /// The skipped events of each mailbox, by their number from 0.
     mail_lost: HashMap<String, Vec<u64>>,
     mailbox_states: HashMap<String, MailboxState>,
-    /// Whether the row of the import was written, on which all its commits depend.
-    is_marked: bool,
+    /// In milliseconds since 1970.
+    began_at: i64,
+    /// Whether the row of the import may have been put, on which all its commits depend.
+    is_begun: bool,
 }
 
 impl Sessions {
@@ -84,7 +88,7 @@ impl Sessions {
     /// [`MEMO_FILE_BYTES_MAX`], [`PermissionDenied`](ErrorKind::PermissionDenied) for a user that is not accessible,
     /// [`Conflict`](ErrorKind::Conflict) if a sweep ended the import, and errors of the store.
     pub async fn import_session(&self, session: &SessionRef, files: &SessionFiles) -> Result<ImportReport> {
-        if let Some(user) = rows::user_of(&*self.store, session.tenant(), session.session()).await? {
+        if let Some(user) = self.owner(session.tenant(), session.session()).await? {
             if !self.admits(session.tenant(), &user) {
                 return Err(owned_by_another(session.session()));
             }
@@ -105,15 +109,16 @@ impl Sessions {
             calls: HashMap::new(),
             mail_lost: HashMap::new(),
             mailbox_states: HashMap::new(),
-            is_marked: false,
+            began_at: self.now(),
+            is_begun: false,
         };
         let files = &import.plain(files);
         check_files(files)?;
         match import.write(files).await {
             Ok(()) => Ok(import.report),
             Err(error) => {
-                if import.is_marked {
-                    self.abandon(&import.marker()).await;
+                if import.is_begun {
+                    self.abandon(&import.record()).await;
                 }
                 Err(error)
             }
@@ -172,24 +177,48 @@ impl Import<'_> {
         self.head.updated_at = self.head.updated_at.min(self.sessions.now());
         self.flush().await?;
         for (path, content) in files.iter().filter(|(path, _)| place_of(path) == Place::Memo) {
-            let tree = memo_of_import(self.sessions.store.clone(), &self.head, &self.marker())?;
+            let tree = memo_of_import(self.sessions.store.clone(), &self.head, &self.record(), self.sessions.time())?;
             tree.write(&format!("/{path}"), content.clone()).await.map_err(|error| self.ended(error))?;
         }
-        let (removals, key) = (removals(), self.marker().key());
-        let batch = rows::create(&self.head)?.expect(&removals, &key, Condition::Exists).delete(&removals, &key);
-        if rows::commit(&*self.sessions.store, batch).await?.is_some() {
-            return Ok(());
-        }
-        let Head { tenant_id, session_id, .. } = &self.head;
-        if rows::user_of(&*self.sessions.store, tenant_id, session_id).await?.is_some() {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("the session `{session_id}` was created meanwhile")));
-        }
-        Err(self.swept())
+        self.create().await
     }
 
-    /// Describes the import as one in progress.
-    fn marker(&self) -> Removal {
-        Removal { import_at: Some(self.sessions.now()), ..Removal::of(&self.head) }
+    /// Creates the session whose rows are written.
+    async fn create(&self) -> Result<()> {
+        let (sessions, record) = (self.sessions, self.record());
+        let (intents, key) = (self.head.user_rows().intents()?, record.import_key());
+        let Head { tenant_id, session_id, .. } = &self.head;
+        let taken = || Err(Error::new(ErrorKind::AlreadyExists, format!("the session `{session_id}` was created meanwhile")));
+        let mut attempts = Attempts::new();
+        loop {
+            match sessions.register(&self.head).await? {
+                Registration::Taken => return taken(),
+                Registration::Lost => {}
+                Registration::Intended(intent) => {
+                    let batch = rows::create(&self.head)?.expect(&intents, &key, Condition::Exists).delete(&intents, &key);
+                    if rows::commit(&*sessions.store, intent.fulfil(batch)).await?.is_some() {
+                        // A sweep removes the record if this fails.
+                        if let Err(error) = sessions.store.commit(Batch::new().delete(&removals(), record.key())).await {
+                            tracing::debug!(%error, session = session_id, "the record of a completed import stays until the next sweep");
+                        }
+                        return Ok(());
+                    }
+                    intent.withdraw(&*sessions.store).await;
+                }
+            }
+            if sessions.owner(tenant_id, session_id).await?.is_some() {
+                return taken();
+            }
+            if sessions.store.get_part(&intents, &key, 0..0).await?.is_none() {
+                return Err(self.swept());
+            }
+            attempts.lost().await?;
+        }
+    }
+
+    /// Returns the record of the import, by which a sweep finds its rows.
+    fn record(&self) -> Removal {
+        Removal { import_at: Some(self.began_at), ..Removal::of(&self.head) }
     }
 
     fn swept(&self) -> Error {
@@ -430,20 +459,28 @@ impl Import<'_> {
         if is_full { self.flush().await } else { Ok(()) }
     }
 
-    /// Commits what was read. The first commit writes the row of the import, and the others renew it.
+    /// Commits what was read. Every commit depends on the row of the import and renews it.
     async fn flush(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
-        if batch.is_empty() && self.is_marked {
+        if batch.is_empty() && self.is_begun {
             return Ok(());
         }
-        let (removals, marker) = (removals(), self.marker());
-        let expected = if self.is_marked { Condition::Exists } else { Condition::Absent };
-        let batch = batch.expect(&removals, marker.key(), expected).put(&removals, marker.key(), row(&marker));
-        // Even a failed commit may have had an effect.
-        self.is_marked = true;
+        self.begin().await?;
+        let (intents, key) = (self.head.user_rows().intents()?, self.record().import_key());
+        let batch = batch.expect(&intents, &key, Condition::Exists).put(&intents, &key, time_row(self.sessions.time()));
         match rows::commit(&*self.sessions.store, batch).await? {
             Some(_) => Ok(()),
             None => Err(self.swept()),
         }
+    }
+
+    /// Puts the row of the import, and then the record by which a sweep finds it.
+    async fn begin(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_begun, true) {
+            return Ok(());
+        }
+        let (intents, record, store) = (self.head.user_rows().intents()?, self.record(), &*self.sessions.store);
+        store.commit(Batch::new().put_for(&intents, record.import_key(), time_row(self.sessions.time()), INTENT_LIFE)).await?;
+        store.commit(Batch::new().put(&removals(), record.key(), row(&record))).await.map(drop)
     }
 }

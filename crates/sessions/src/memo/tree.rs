@@ -1,8 +1,9 @@
 //! The tree of one session's memory documents and tool results.
 
 use super::MEMO_FILE_BYTES_MAX;
-use crate::rows::{self, CHANGED, Head, LIVE, Removal, UserRows, removals};
+use crate::rows::{self, CHANGED, Head, LIVE, Removal, UserRows};
 use async_trait::async_trait;
+use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
@@ -12,6 +13,7 @@ use treehold_core::ops::{
 };
 use treehold_core::path::VfsPath;
 use treehold_core::scope::check_id;
+use treehold_store::intent::time_row;
 use treehold_store::{Namespace, Store};
 use treehold_tree::backend::{Backend, StateBackend, StoreBackend};
 
@@ -28,11 +30,12 @@ pub(crate) fn memo_of(store: Arc<dyn Store>, head: &Head) -> Result<StoreBackend
 }
 
 /// Opens the tree of a session that is imported. Every change depends on the import and renews its row.
-pub(crate) fn memo_of_import(store: Arc<dyn Store>, head: &Head, import: &Removal) -> Result<StoreBackend> {
-    let tree = StoreBackend::new(store, head.user_rows().session_memo(&head.data)?)
+pub(crate) fn memo_of_import(store: Arc<dyn Store>, head: &Head, import: &Removal, now: Timestamp) -> Result<StoreBackend> {
+    let (rows, key) = (head.user_rows(), import.import_key());
+    let tree = StoreBackend::new(store, rows.session_memo(&head.data)?)
         .with_file_bytes_max(MEMO_FILE_BYTES_MAX as u64)
-        .with_owner_row(&removals(), import.key(), "the import was ended by a sweep; import again")
-        .with_extra_row(&removals(), import.key(), treehold_core::json::row(import));
+        .with_owner_row(&rows.intents()?, &key, "the import was ended by a sweep; import again")
+        .with_extra_row(&rows.intents()?, &key, time_row(now));
     Ok(tree)
 }
 

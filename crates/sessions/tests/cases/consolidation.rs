@@ -269,7 +269,7 @@ impl MemorySummarizer for Slow<'_> {
 /// Returns the namespace of the user with a last component.
 async fn rows_of(store: &Arc<dyn Store>, last: &str) -> Namespace {
     let namespaces = store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces;
-    let is_of = |namespace: &Namespace| namespace.components().count() > 2 && namespace.components().last().as_deref() == Some(last);
+    let is_of = |namespace: &Namespace| namespace.components().count() > 4 && namespace.components().last().as_deref() == Some(last);
     namespaces.into_iter().find(is_of).unwrap_or_else(|| panic!("no rows of {last}"))
 }
 

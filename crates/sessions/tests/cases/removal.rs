@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::error::{ErrorKind, Result};
@@ -31,6 +31,9 @@ fn files() -> SessionFiles {
     ])
 }
 
+/// Which commit of a deletion hides the session, from 0.
+const HIDES: usize = 2;
+
 /// Opens sessions with random ids, for several of them over one store.
 fn opened(store: Arc<dyn Store>) -> Sessions {
     Sessions::new(store)
@@ -53,6 +56,7 @@ async fn assert_no_files(store: &Arc<dyn Store>, context: &str) {
 
 /// A session that is created during an import keeps its notes, and the import removes its own rows.
 pub(crate) async fn session_created_during_an_import_keeps_its_notes(store: Arc<dyn Store>) {
+    let mut is_imported = false;
     for commit in 0.. {
         let other = opened(store.clone());
         let staged = Staged::before(&store, commit, move || async move {
@@ -67,10 +71,14 @@ pub(crate) async fn session_created_during_an_import_keeps_its_notes(store: Arc<
             assert_eq!(notes(&sessions).await.as_deref(), Some("imported"));
             return;
         }
-        if sessions_with_rows(&store).await > 1 || imported.is_ok() {
-            // The session was created before the first check of the import, or after its last commit.
-            panic!("commit {commit}: {imported:?}");
+        if imported.is_ok() {
+            // Only the record of the import was left to remove, so the session was there already.
+            assert_eq!((notes(&sessions).await.as_deref(), is_imported), (Some("live"), false), "commit {commit}");
+            is_imported = true;
+            assert!(sessions.delete(TENANT, SESSION).await.unwrap());
+            continue;
         }
+        assert!(sessions_with_rows(&store).await <= 1, "commit {commit}: {imported:?}");
         assert_eq!(imported.unwrap_err().kind(), ErrorKind::AlreadyExists, "commit {commit}");
         assert_eq!(notes(&sessions).await.as_deref(), Some("live"), "commit {commit}");
         assert!(sessions.list_tool_result_ids(&reference()).await.unwrap().is_empty(), "commit {commit}");
@@ -81,13 +89,23 @@ pub(crate) async fn session_created_during_an_import_keeps_its_notes(store: Arc<
 
 /// An import that fails at any of its commits leaves nothing that a session with this id would show. A sweep removes its rows.
 pub(crate) async fn failed_import_leaves_nothing_to_a_later_session(store: Arc<dyn Store>) {
+    let mut is_imported = false;
     for commit in 0.. {
         let staged = Staged::failing_from(&store, commit);
         let failed = at(staged.clone(), 0).import_session(&reference(), &files()).await;
         let sessions = at(store.clone(), 0);
         if !staged.has_run() {
             failed.unwrap();
+            assert!(is_imported);
             return;
+        }
+        if failed.is_ok() {
+            // Only its record was left to remove.
+            assert!(!is_imported, "commit {commit}");
+            is_imported = true;
+            assert_eq!(sessions.sweep(TENANT, USER).await.unwrap(), 0);
+            sessions.delete(TENANT, SESSION).await.unwrap();
+            continue;
         }
         assert_eq!(failed.unwrap_err().kind(), ErrorKind::Unavailable);
         create(&sessions).await;
@@ -95,7 +113,8 @@ pub(crate) async fn failed_import_leaves_nothing_to_a_later_session(store: Arc<d
         // The store was away, so that the import could not remove its rows. It may still be running.
         assert_eq!(sessions.sweep(TENANT, USER).await.unwrap(), 0, "commit {commit}");
         let later = at(store.clone(), 60 * 60);
-        assert_eq!(later.sweep(TENANT, USER).await.unwrap(), usize::from(commit > 0), "commit {commit}");
+        // The row of the import comes first, and the record by which a sweep finds it second.
+        assert_eq!(later.sweep(TENANT, USER).await.unwrap(), usize::from(commit > 1), "commit {commit}");
         assert_eq!(sessions_with_rows(&store).await, 1, "commit {commit}");
         sessions.delete(TENANT, SESSION).await.unwrap();
     }
@@ -128,21 +147,33 @@ pub(crate) async fn sweep_during_an_import_leaves_it_alone(store: Arc<dyn Store>
 
 /// An import that pauses for an hour is swept. It then fails and leaves no row.
 pub(crate) async fn import_that_was_swept_fails_and_leaves_no_row(store: Arc<dyn Store>) {
-    for commit in 1.. {
+    let mut is_imported = false;
+    // A sweep finds an import by its record, which the second commit puts.
+    for commit in 2.. {
         let now = Arc::new(AtomicI64::new(1_800_000_000));
         let clock = {
             let now = now.clone();
             Clock::from_fn(move || jiff::Timestamp::from_second(now.load(Ordering::SeqCst)).unwrap())
         };
         let sweeper = Sessions::new(store.clone()).with_clock(clock.clone());
+        let swept = Arc::new(AtomicUsize::new(0));
+        let count = swept.clone();
         let staged = Staged::before(&store, commit, move || async move {
             now.fetch_add(60 * 60, Ordering::SeqCst);
-            assert_eq!(sweeper.sweep_some(9).await.unwrap(), 1);
+            count.store(sweeper.sweep_some(9).await.unwrap(), Ordering::SeqCst);
         });
         let imported = Sessions::new(staged.clone()).with_clock(clock).import_session(&reference(), &files()).await;
         if !staged.has_run() {
-            assert!(imported.is_ok() && commit > 3);
+            assert!(imported.is_ok() && is_imported && commit > 5);
             return;
+        }
+        assert_eq!(swept.load(Ordering::SeqCst), usize::from(imported.is_err()), "commit {commit}");
+        if imported.is_ok() {
+            // Only its record was left to remove.
+            assert!(!is_imported, "commit {commit}");
+            is_imported = true;
+            opened(store.clone()).delete(TENANT, SESSION).await.unwrap();
+            continue;
         }
         let error = imported.unwrap_err();
         assert_eq!((error.kind(), error.may_have_effect()), (ErrorKind::Conflict, false), "commit {commit}: {error}");
@@ -274,12 +305,12 @@ pub(crate) async fn deletion_that_is_killed_leaves_all_files_or_none(store: Arc<
         let staged = Staged::failing_from(&store, commit);
         let deleted = opened(staged.clone()).delete(TENANT, SESSION).await;
         if !staged.has_run() {
-            assert!(deleted.unwrap() && commit > 1);
+            assert!(deleted.unwrap() && commit > HIDES + 1);
             return;
         }
         // Once the session is gone, the deletion has succeeded.
-        assert_eq!(deleted.map_err(|error| error.kind()), if commit == 0 { Err(ErrorKind::Unavailable) } else { Ok(true) });
-        if commit == 0 {
+        assert_eq!(deleted.map_err(|error| error.kind()), if commit <= HIDES { Err(ErrorKind::Unavailable) } else { Ok(true) });
+        if commit <= HIDES {
             assert_eq!(notes(&sessions).await.as_deref(), Some("first"));
             continue;
         }
@@ -297,7 +328,7 @@ pub(crate) async fn sweep_removes_a_bounded_number_of_accessible_sessions(store:
     let all = opened(store.clone());
     let killed = async |tenant: &str, user: &str, session: &str| {
         all.get_or_create(tenant, user, "helper", Some(session)).await.unwrap();
-        assert!(opened(Staged::failing_from(&store, 1)).delete(tenant, session).await.unwrap());
+        assert!(opened(Staged::failing_from(&store, HIDES + 1)).delete(tenant, session).await.unwrap());
     };
     for session in ["1", "2", "3"] {
         killed(TENANT, USER, session).await;
@@ -321,7 +352,7 @@ pub(crate) async fn removals_of_equal_data_ids_are_kept_apart(store: Arc<dyn Sto
         numbered(store.clone()).get_or_create(TENANT, user, "helper", Some(user)).await.unwrap();
     }
     for user in ["ada", "bob"] {
-        assert!(numbered(Staged::failing_from(&store, 1)).delete(TENANT, user).await.unwrap());
+        assert!(numbered(Staged::failing_from(&store, HIDES + 1)).delete(TENANT, user).await.unwrap());
     }
     assert_eq!(numbered(store.clone()).sweep_some(9).await.unwrap(), 2);
     assert_eq!(sessions_with_rows(&store).await, 0);

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
-use treehold_core::reserved::SESSIONS;
 use treehold_sessions::{AppendOptions, Ids, Message, SessionRef, Sessions};
 use treehold_store::watch::Watch;
 use treehold_store::{
@@ -67,9 +66,9 @@ pub(crate) fn texts(messages: &[Message]) -> Vec<&str> {
     messages.iter().map(|message| message.json().as_str()).collect()
 }
 
-/// Returns the version of the partition of all sessions, to check that nothing was written.
+/// Returns the version of the partition of the user, to check that nothing was written.
 pub(crate) async fn version(store: &Arc<dyn Store>) -> Version {
-    store.current_version(&Partition::new(SESSIONS).unwrap()).await.unwrap()
+    store.current_version(&Partition::new([TENANT, USER]).unwrap()).await.unwrap()
 }
 
 type Interjection = Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>;

@@ -314,3 +314,16 @@ async fn inspector_costs_the_same_among_any_number_of_sessions_of_others() {
         assert!(few.calls == many.calls && few.items_read == many.items_read, "{few:?} {many:?}");
     }
 }
+
+/// As the documentation of `Sessions::get_or_create` says.
+#[tokio::test]
+async fn creation_takes_as_many_round_trips_as_documented() {
+    let counting = Arc::new(Counting::default());
+    let store: Arc<dyn Store> = counting.clone();
+    let sessions = sessions(&store);
+    for (session, calls) in [("first of the tenant", 8), ("second", 7), ("second", 1)] {
+        counting.take();
+        sessions.get_or_create(TENANT, USER, "helper", Some(session)).await.unwrap();
+        assert_eq!(counting.take().calls, calls, "{session}");
+    }
+}

@@ -24,10 +24,13 @@ use read::Limits;
 use write::{Paged, Part};
 
 /// The format version that is written, and the newest that can be read.
-pub const ARCHIVE_FORMAT: u32 = 3;
+pub const ARCHIVE_FORMAT: u32 = 4;
 
 /// The oldest format version, of the first layout of stores. An import converts older formats.
 const FIRST_FORMAT: u32 = 1;
+
+/// The format version since which namespaces have partitions.
+const PARTITIONED_FORMAT: u32 = 3;
 
 /// The first entry of an archive written under the product's former name.
 const FORMER_HEAD: &str = "stratafs.json";

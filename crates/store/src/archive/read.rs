@@ -5,7 +5,7 @@
 //! actually there.
 
 use super::row::Row;
-use super::{ARCHIVE_FORMAT, END, End, FIRST_FORMAT, FORMER_HEAD, Found, HEAD, Head, INLINE_BYTES_MAX, PAGE_BYTES};
+use super::{ARCHIVE_FORMAT, END, End, FIRST_FORMAT, FORMER_HEAD, Found, HEAD, Head, INLINE_BYTES_MAX, PAGE_BYTES, PARTITIONED_FORMAT};
 use crate::digest::Digest;
 use crate::{Item, Namespace, Reserved, ReservedRows, is_reserved, migrate};
 use bytes::Bytes;
@@ -187,7 +187,7 @@ impl State {
             Some(content.clone())
         })?;
         let text = match self.format {
-            ARCHIVE_FORMAT => namespace.encoded().to_owned(),
+            PARTITIONED_FORMAT.. => namespace.encoded().to_owned(),
             _ if namespace.to_string().contains("//") => {
                 return Err("the namespace is invalid or not in its canonical form".to_owned());
             }
@@ -203,6 +203,7 @@ impl State {
         self.last = Some(here);
         let namespace = match self.format {
             ARCHIVE_FORMAT => namespace,
+            PARTITIONED_FORMAT => migrate::moved_to_users(namespace)?,
             FIRST_FORMAT => migrate::moved_to_partition(&migrate::moved(namespace)?)?,
             _ => migrate::moved_to_partition(&namespace)?,
         };

@@ -4,6 +4,7 @@ use super::JsonStore;
 use crate::{Namespace, NamespacesOptions, RESERVED_ROOT, is_reserved};
 use serde::Serialize;
 use treehold_core::error::{Error, Result};
+use treehold_core::reserved::after_reserved;
 
 /// Matches any one component.
 const ANY: &str = "*";
@@ -85,12 +86,15 @@ impl NamespaceSearch {
         self
     }
 
+    /// Returns whether rows of this crate are listed: only for a prefix that names their place.
+    fn shows_reserved(&self) -> bool {
+        self.prefix.iter().any(|component| component == RESERVED_ROOT)
+    }
+
     fn matches(&self, namespace: &Namespace) -> bool {
         let same = |(pattern, component): (&String, &str)| pattern == ANY || pattern == component;
         let components: Vec<_> = namespace.components().collect();
-        // Rows of this crate are listed only for a prefix that names their place.
-        let may_be_reserved = self.prefix.iter().any(|component| component == RESERVED_ROOT);
-        (may_be_reserved || !is_reserved(namespace))
+        (self.shows_reserved() || !is_reserved(namespace))
             && components.len() >= self.prefix.len().max(self.suffix.len())
             && self.prefix.iter().zip(components.iter().map(|component| &**component)).all(same)
             && self.suffix.iter().rev().zip(components.iter().rev().map(|component| &**component)).all(same)
@@ -172,6 +176,11 @@ impl JsonStore {
             }
             if !more {
                 return Ok(page);
+            }
+            if !search.shows_reserved()
+                && let Some(end) = options.start_after.as_ref().and_then(after_reserved)
+            {
+                options.start_after = Some(end);
             }
             if looked_at >= search.namespaces_max.max(1) {
                 page.next = options.start_after;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
+use treehold_core::reserved::after_reserved;
 use treehold_core::work;
 
 /// How many rows are read per page of the store.
@@ -218,7 +219,7 @@ impl JsonStore {
             let mut options = listing.clone().with_limit(limit);
             (options.start_after, limit) = (after, SPACES);
             let page = self.store().namespaces(options).await?;
-            after = page.namespaces.last().cloned();
+            after = page.namespaces.last().map(|last| after_reserved(last).filter(|_| !is_reserved(of)).unwrap_or_else(|| last.clone()));
             let mut shown = page.namespaces.into_iter().filter(|space| is_reserved(of) || !is_reserved(space));
             match shown.next() {
                 None if page.more && after.is_some() => {}

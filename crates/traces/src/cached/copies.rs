@@ -1,6 +1,6 @@
 //! Copies of cached traces in a store, for those who ask for them.
 //!
-//! A copy has one row for the trace and one for each message, below the namespace of its tenant. Messages belong to a generation, which the row
+//! A copy has one row for the trace and one for each message, in the partition of its tenant. Messages belong to a generation, which the row
 //! of the trace names: when a cached message may have changed, a new generation begins, and the old rows expire. Copies are no more than a
 //! cache: a failed write is logged, and the call goes on.
 
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::Result;
 use treehold_core::json::{row, stored};
-use treehold_core::reserved::{RESERVED_ROOT, TRACES};
+use treehold_core::reserved::TRACES;
 use treehold_core::scope::check_id;
-use treehold_store::{Batch, Namespace, ScanEntry, ScanOptions, Store};
+use treehold_store::{Batch, Namespace, Partition, ScanEntry, ScanOptions, Store};
 
 /// How long a copy lives after its last change.
 const LIVES_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -55,8 +55,7 @@ impl TraceCopies {
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a malformed id of the tenant.
     pub fn new(store: Arc<dyn Store>, tenant: &str) -> Result<Self> {
         check_id("tenant", tenant)?;
-        // No tenant has the reserved name.
-        let namespace = Namespace::new(TRACES.into_iter().chain([RESERVED_ROOT, "copies", tenant]))?;
+        let namespace = Partition::new([tenant])?.namespace(TRACES.into_iter().chain(["copies"]))?;
         Ok(Self { store, namespace, process: uuid::Uuid::new_v4().to_string(), lives_for: LIVES_FOR })
     }
 

@@ -9,9 +9,8 @@ use super::goals::{GoalTotals, TREE, totals_key};
 use super::insertion::{INSERTING, InsertionRow, insertions};
 use super::messages::{MessageMeta, default_id, default_sequence, goal_key};
 use super::path::Path;
-use super::rows::{
-    Description, DirectoryRow, Head, LIVE, Opened, Part, Removal, description_key, directory, head_key, position_key, trace_of,
-};
+use super::registration::Registration;
+use super::rows::{Description, Head, LIVE, Opened, Part, Removal, description_key, head_key, position_key, trace_of};
 use super::text::{check_key, check_name, check_usage, checked};
 use super::{StoredTraces, TracesOptions, foreign, recent, rows};
 use crate::contract::PAGE_MAX;
@@ -24,6 +23,7 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::{row, stored};
 use treehold_core::ops::Version;
 use treehold_core::retry::Attempts;
+use treehold_store::intent::{INTENT_LIFE, time_row};
 use treehold_store::{Batch, Condition, Namespace, ScanOptions, escape_key, unescape_key};
 
 /// How many rows are written in one commit.
@@ -273,23 +273,32 @@ impl Insert<'_> {
         self.traces.fill(&opened, &mut goals).await?;
         let trace = trace_of(&rows.user, self.id, &head, description);
         let record = row(&Inserted { digest, trace: trace.clone(), goals });
-        let (data, traces, directory) = (self.data()?, rows.traces()?, directory(&rows.tenant)?);
+        let (data, traces) = (self.data()?, rows.traces()?);
         let mut attempts = Attempts::new();
         loop {
             let batch = Batch::new()
-                .expect(&directory, self.id.as_str(), Condition::Absent)
+                .expect(&traces, head_key(self.id), Condition::Absent)
                 .expect(&data, INSERTING, Condition::Exists)
                 .delete(&data, INSERTING)
-                .delete(&insertions(), self.removal.key())
                 .put(&data, LIVE, "")
                 .put(&data, INSERTED, record.clone())
-                .put(&directory, self.id.as_str(), row(&DirectoryRow { user: rows.user.clone() }))
                 .put(&traces, head_key(self.id), row(&head))
                 .put(&traces, description_key(self.id), description_row.clone());
             let batch = recent::list(batch, rows, self.id, &head)?;
-            let batch = recent::count(batch, self.traces.store(), rows, self.id, None, Some(head.kind())).await?;
-            if rows::commit(self.traces.store(), batch).await?.is_some() {
-                return Ok(trace);
+            match self.traces.register(self.id).await? {
+                Registration::Taken => return Err(taken(self.id)),
+                Registration::Lost => {}
+                Registration::Intended(intent) => {
+                    let batch = recent::count(batch, self.traces.store(), rows, self.id, None, Some(head.kind())).await?;
+                    if rows::commit(self.traces.store(), intent.fulfil(batch)).await?.is_some() {
+                        // A sweep removes the record if this fails.
+                        if let Err(error) = self.traces.store().commit(Batch::new().delete(&insertions(), self.removal.key())).await {
+                            tracing::debug!(%error, trace = %self.id, "the record of a completed import stays until the next sweep");
+                        }
+                        return Ok(trace);
+                    }
+                    intent.withdraw(self.traces.store()).await;
+                }
             }
             match self.traces.owner(self.id).await? {
                 Some(_) => return Err(taken(self.id)),
@@ -307,7 +316,7 @@ impl Insert<'_> {
         let traces = &self.traces.traces;
         let abandoned = traces.give_up(&self.removal).await;
         let removed = match abandoned {
-            Ok(()) => traces.remove(&self.removal).await.map(drop),
+            Ok(()) => traces.remove(&self.removal, None).await.map(drop),
             Err(error) => Err(error),
         };
         if let Err(error) = removed {
@@ -333,19 +342,29 @@ impl Insert<'_> {
         if is_full { self.flush().await } else { Ok(()) }
     }
 
-    /// Commits what was added. The first commit writes the row of the insertion, and the others depend on it and renew it.
+    /// Commits what was added. Every commit depends on the row of the insertion and renews it.
     async fn flush(&mut self) -> Result<()> {
         let (batch, data) = (std::mem::take(&mut self.batch), self.data()?);
         self.batch_bytes = 0;
-        let expected = if self.is_begun { Condition::Exists } else { Condition::Absent };
-        let renewed = row(&InsertionRow { removal: self.removal.clone(), at: self.traces.traces.now() });
-        let batch = batch.expect(&data, INSERTING, expected).put(&data, INSERTING, "").put(&insertions(), self.removal.key(), renewed);
-        // Even a failed commit may have had an effect.
-        self.is_begun = true;
+        self.begin().await?;
+        let renewed = time_row(self.traces.traces.clock.now());
+        let batch = batch.expect(&data, INSERTING, Condition::Exists).put(&data, INSERTING, renewed);
         match rows::commit(self.traces.store(), batch).await? {
             Some(_) => Ok(()),
             None => Err(self.swept()),
         }
+    }
+
+    /// Puts the row of the insertion, and then the record by which a sweep finds it.
+    async fn begin(&mut self) -> Result<()> {
+        // Even a failed commit may have had an effect.
+        if std::mem::replace(&mut self.is_begun, true) {
+            return Ok(());
+        }
+        let (data, traces, store) = (self.data()?, &self.traces.traces, self.traces.store());
+        store.commit(Batch::new().put_for(&data, INSERTING, time_row(traces.clock.now()), INTENT_LIFE)).await?;
+        let record = row(&InsertionRow { removal: self.removal.clone(), at: traces.now() });
+        store.commit(Batch::new().put(&insertions(), self.removal.key(), record)).await.map(drop)
     }
 
     fn swept(&self) -> Error {

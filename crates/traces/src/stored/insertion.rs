@@ -7,6 +7,7 @@ use std::time::Duration;
 use treehold_core::error::Result;
 use treehold_core::json::stored;
 use treehold_core::reserved::{RESERVED_ROOT, TRACES};
+use treehold_store::intent::is_older;
 use treehold_store::{Batch, Condition, Namespace, ScanEntry, ScanOptions};
 
 /// How long an insertion may pause before a sweep removes its rows.
@@ -20,36 +21,55 @@ pub(super) fn insertions() -> Namespace {
     Namespace::new(TRACES.into_iter().chain([RESERVED_ROOT, "insertions"])).expect("four plain components")
 }
 
-/// The row of an insertion in progress.
+/// The record of an insertion, by which a sweep finds its rows.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InsertionRow {
     pub(super) removal: Removal,
-    /// When it was renewed, in microseconds since 1970.
+    /// When it began, in microseconds since 1970.
     pub(super) at: i64,
 }
 
 impl Traces {
-    /// Marks the rows of insertions that were interrupted for removal, at most `insertions_max` of them.
+    /// Records the rows of insertions that were interrupted for removal, of at most `insertions_max`.
     ///
     /// Cost: one round trip if there are none.
     pub(super) async fn give_up_insertions(&self, insertions_max: usize) -> Result<()> {
         let page = self.store.scan(&insertions(), ScanOptions::new().with_values(true).with_limit(insertions_max)).await?;
-        let pause = i64::try_from(PAUSE_MAX.as_micros()).expect("an hour is some microseconds");
         for entry in page.entries {
             let ScanEntry::Item(item) = entry else { continue };
-            let insertion: InsertionRow = stored("row of an import", &item.value)?;
-            if self.now().saturating_sub(insertion.at) > pause {
-                self.give_up(&insertion.removal).await?;
+            let InsertionRow { removal, .. } = stored("row of an import", &item.value)?;
+            let data = removal.rows().data(&removal.data)?;
+            let has_ended = match self.store.get(&data, INSERTING).await? {
+                // Its row comes before the record, so the insertion has completed or was given up.
+                None => true,
+                Some(item) if is_older(&item.value, self.clock.now(), PAUSE_MAX) => {
+                    self.end(&removal, Condition::Version(item.version)).await?
+                }
+                Some(_) => false,
+            };
+            if has_ended {
+                self.record_removal(&removal).await?;
             }
         }
         Ok(())
     }
 
-    /// Marks the rows of an insertion for removal. None of its commits has an effect from now on. A trace that it completed stays.
+    /// Gives up an insertion: none of its commits has an effect from now on, and its rows are recorded for removal. A trace that it completed
+    /// stays.
     pub(super) async fn give_up(&self, removal: &Removal) -> Result<()> {
+        if self.end(removal, Condition::Exists).await? { self.record_removal(removal).await } else { Ok(()) }
+    }
+
+    /// Removes the row that every commit of an insertion depends on. Returns false if it is not there.
+    async fn end(&self, removal: &Removal, expected: Condition) -> Result<bool> {
         let data = removal.rows().data(&removal.data)?;
-        let batch = Batch::new().expect(&data, INSERTING, Condition::Exists).delete(&data, INSERTING).delete(&insertions(), removal.key());
-        rows::commit(&*self.store, removal.put(batch)).await.map(drop)
+        let ended = Batch::new().expect(&data, INSERTING, expected).delete(&data, INSERTING);
+        Ok(rows::commit(&*self.store, ended).await?.is_some())
+    }
+
+    /// Replaces the record of an insertion that has ended by that of a removal, which keeps a trace that it completed.
+    async fn record_removal(&self, removal: &Removal) -> Result<()> {
+        self.store.commit(removal.put(Batch::new().delete(&insertions(), removal.key()))).await.map(drop)
     }
 }
 

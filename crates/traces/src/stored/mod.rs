@@ -18,6 +18,7 @@ mod once;
 mod options;
 mod path;
 mod recent;
+mod registration;
 mod removal;
 mod rows;
 mod text;
@@ -44,19 +45,15 @@ use async_trait::async_trait;
 use claim::Fence;
 use draft::Draft;
 use parking_lot::Mutex;
-use rows::{DirectoryRow, Opened, Part, UserRows};
+use rows::{Opened, Part, UserRows};
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_core::json::stored;
 use treehold_core::scope::check_id;
 use treehold_core::shared::Shared;
 use treehold_store::{Namespace, Store};
 use uuid::Uuid;
-
-/// How often a call looks again for a trace that is being created or deleted.
-const LOOKS_MAX: usize = 8;
 
 /// The traces of all tenants and users of a store.
 ///
@@ -213,29 +210,22 @@ impl StoredTraces {
     /// # Errors
     /// [`PermissionDenied`](ErrorKind::PermissionDenied) for the trace of another user.
     async fn find(&self, id: &TraceId) -> Result<Option<Opened>> {
-        for _ in 0..LOOKS_MAX {
+        loop {
             if let Some(opened) = rows::open(self.store(), &self.rows, id).await? {
                 return Ok(Some(opened));
             }
             match self.owner(id).await? {
                 None => return Ok(None),
                 Some(owner) if owner != self.rows.user => return Err(foreign()),
-                // It was created, or is being deleted, between the two reads.
+                // It was created between the two reads.
                 Some(_) => {}
             }
         }
-        Err(rows::corrupt(format!("the directory lists the trace `{id}`, and the trace has no rows; remove it or restore a backup")))
     }
 
     /// Opens a trace of the user.
     async fn find_existing(&self, id: &TraceId) -> Result<Opened> {
         self.find(id).await?.ok_or_else(|| no_trace(id))
-    }
-
-    /// Returns the user of a trace.
-    async fn owner(&self, id: &TraceId) -> Result<Option<String>> {
-        let found = self.store().get(&rows::directory(&self.rows.tenant)?, id.as_str()).await?;
-        found.map(|item| stored::<DirectoryRow>("directory of traces", &item.value).map(|row| row.user)).transpose()
     }
 
     /// Begins a change of a trace.

@@ -1,15 +1,17 @@
 //! Removes the rows of deleted traces.
 //!
-//! A deletion hides a trace with one commit, which also records the data that remains to be removed. Every other commit depends on the head
-//! that this commit deletes, or on a row that it deletes, so nothing is written to the data later. So the data can be removed in steps, by
-//! anybody.
+//! A deletion records the data that is to be removed, and then hides the trace with one commit. It holds an
+//! [intent](treehold_store::intent) meanwhile, so that a sweep between the two keeps the record. Every other commit depends on the head that
+//! this commit deletes, or on a row that it deletes, so nothing is written to the data later. So the data can be removed in steps, by anybody.
 
 use super::Traces;
 use super::rows::{LIVE, Removal, removals};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use treehold_core::error::Result;
+use treehold_core::error::{Error, Result};
 use treehold_core::json::stored;
+use treehold_core::ops::Version;
+use treehold_store::intent;
 use treehold_store::{Batch, NamespacesOptions, ScanEntry, ScanOptions};
 
 /// The most rows that one commit removes, so that other writers get their turn.
@@ -36,7 +38,7 @@ impl Traces {
             for entry in page.entries {
                 let ScanEntry::Item(item) = entry else { continue };
                 let swept = match stored::<Removal>("removal of a trace", &item.value) {
-                    Ok(removal) => self.remove(&removal).await,
+                    Ok(removal) => self.remove(&removal, Some(item.version)).await,
                     Err(error) => Err(error),
                 };
                 match swept {
@@ -59,17 +61,33 @@ impl Traces {
         failed.map_or(Ok(removed), Err)
     }
 
-    /// Removes rows of a deleted trace in bounded steps. Returns whether all of them are removed. An archive may have brought a trace
-    /// together with an older row that says to remove it; then only that row is removed.
-    pub(super) async fn remove(&self, removal: &Removal) -> Result<bool> {
-        let data = removal.rows().data(&removal.data)?;
+    /// Removes rows of a deleted trace in bounded steps, and its entry in the directory. Returns whether all of them are removed. If the
+    /// deletion never took effect, or an archive brought a trace together with an older record, only the record is removed.
+    ///
+    /// `record` is the version of the record if it was read. Without it, the record of a live trace stays: it may be that of a deletion that is
+    /// about to take effect.
+    pub(super) async fn remove(&self, removal: &Removal, record: Option<Version>) -> Result<bool> {
+        let rows = removal.rows();
+        let data = rows.data(&removal.data)?;
+        let is_live = async || Ok::<_, Error>(self.store.get_part(&data, LIVE, 0..0).await?.is_some());
         let done = Batch::new().delete(&removals(), removal.key());
-        if self.store.get(&data, LIVE).await?.is_some() {
-            return self.store.commit(done).await.map(|_| true);
+        if is_live().await? {
+            if intent::end(&*self.store, &rows.intents()?, &removal.deletions(), self.clock.now()).await? {
+                return Ok(false);
+            }
+            if is_live().await? {
+                if let Some(record) = record {
+                    intent::unregister(&*self.store, &removals(), &removal.key(), record).await?;
+                }
+                return Ok(true);
+            }
         }
+        self.unregister(&rows, removal.trace.id()).await?;
         for _ in 0..STEPS_MAX {
             let namespaces = self.store.namespaces(NamespacesOptions::new().with_beneath(data.clone()).with_limit(1)).await?.namespaces;
             let Some(namespace) = namespaces.first() else {
+                // Nothing can be deleted any more.
+                self.store.commit(Batch::new().delete_prefix(&rows.intents()?, removal.deletions())).await?;
                 return self.store.commit(done).await.map(|_| true);
             };
             let page = self.store.scan(namespace, ScanOptions::new().with_limit(ROWS_MAX)).await?;

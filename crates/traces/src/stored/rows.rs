@@ -1,7 +1,7 @@
 //! The location of each row, and the head of a trace.
 //!
-//! Every row of a user is below the user's own namespace, so one prefix covers all of a user's traces. Two small directories are above the
-//! users: the user of each trace of a tenant, and the data that remains to be removed. `docs/design/traces.md` has the map.
+//! Every row of a user is in the user's own partition. Three small directories are elsewhere: the user of each trace of a tenant, the data
+//! that remains to be removed, and imports. [Intents](treehold_store::intent) keep them in step. `docs/design/traces.md` has the map.
 
 use super::path::Path;
 use crate::id::{TraceAddress, TraceId};
@@ -12,11 +12,12 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::{Json, row, stored};
 use treehold_core::ops::Version;
 use treehold_core::reserved::{RESERVED_ROOT, TRACES};
-use treehold_store::{Batch, Namespace, Store};
+use treehold_store::{Batch, Namespace, Partition, Store};
+use uuid::Uuid;
 
-/// The traces of a tenant: the user of each.
+/// The traces of a tenant: the user of each. It is in the partition of the tenant, and an entry may be left without a trace.
 pub(super) fn directory(tenant: &str) -> Result<Namespace> {
-    Namespace::new(TRACES.into_iter().chain([tenant]))
+    Partition::new([tenant])?.namespace(TRACES)
 }
 
 /// The data that remains to be removed. No tenant can have this name.
@@ -39,7 +40,12 @@ pub(super) struct UserRows {
 
 impl UserRows {
     fn beneath<const N: usize>(&self, components: [&str; N]) -> Result<Namespace> {
-        Namespace::new(TRACES.into_iter().chain([self.tenant.as_str(), self.user.as_str()]).chain(components))
+        Partition::new([&self.tenant, &self.user])?.namespace(TRACES.into_iter().chain(components))
+    }
+
+    /// Traces that are about to be created or deleted.
+    pub(super) fn intents(&self) -> Result<Namespace> {
+        self.beneath(["intents"])
     }
 
     /// Two rows for each trace: its head and its description.
@@ -189,6 +195,16 @@ pub(super) struct Opened {
     pub(super) version: Version,
 }
 
+/// Returns the beginning of the keys of intents to create a trace. No id contains the separator.
+pub(super) fn creations(id: &TraceId) -> String {
+    format!("create\u{1}{id}\u{1}")
+}
+
+/// Makes a key of an intent, which no other has.
+pub(super) fn new_key(prefix: &str) -> String {
+    format!("{prefix}{}", Uuid::new_v4().simple())
+}
+
 /// Reads a head. Cost: one round trip.
 pub(super) async fn open(store: &dyn Store, rows: &UserRows, id: &TraceId) -> Result<Option<Opened>> {
     let found = store.get(&rows.traces()?, &head_key(id)).await?;
@@ -246,6 +262,11 @@ impl Removal {
 
     pub(super) fn rows(&self) -> UserRows {
         UserRows { tenant: self.tenant.clone(), user: self.user.clone() }
+    }
+
+    /// Returns the beginning of the keys of intents to delete the trace.
+    pub(super) fn deletions(&self) -> String {
+        format!("delete\u{1}{}\u{1}", self.data)
     }
 
     pub(super) fn put(&self, batch: Batch) -> Batch {

@@ -1,9 +1,9 @@
 //! Creates, returns, changes and deletes traces.
 
 use super::draft::Draft;
+use super::registration::Registration;
 use super::rows::{
-    Description, DirectoryRow, Head, LIVE, Opened, Part, Removal, corrupt, description_key, directory, head_key, position_key, time_text,
-    trace_of,
+    self, Description, Head, LIVE, Opened, Part, Removal, corrupt, description_key, head_key, position_key, time_text, trace_of,
 };
 use super::text::{check_key, checked, without};
 use super::{StoredTraces, local, path, recent};
@@ -13,6 +13,7 @@ use serde_json::json;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::{row, stored};
 use treehold_core::retry::Attempts;
+use treehold_store::intent::Intent;
 use treehold_store::{Batch, Condition};
 
 /// The fields of a trace. No other field has one of these names.
@@ -42,7 +43,7 @@ const FIELDS: &[&str] = &[
 ];
 
 impl StoredTraces {
-    /// Creates a trace. Cost: three round trips.
+    /// Creates a trace. Cost: three reads and three commits.
     pub(super) async fn create(&self, trace: NewTrace) -> Result<Trace> {
         let id = match &trace.trace_id {
             Some(address) => local(address)?.clone(),
@@ -53,9 +54,12 @@ impl StoredTraces {
         let value = checked("trace", &description, self.options().trace_bytes_max)?;
         let mut attempts = Attempts::new();
         loop {
-            if self.owner(&id).await?.is_some() {
+            let taken = || {
                 let message = format!("the trace id `{id}` is taken; choose another one, or leave it out for a random one");
-                return Err(Error::new(ErrorKind::AlreadyExists, message).without_effect());
+                Err(Error::new(ErrorKind::AlreadyExists, message).without_effect())
+            };
+            if self.owner(&id).await?.is_some() {
+                return taken();
             }
             let now = self.traces.now();
             let head = Head {
@@ -78,18 +82,24 @@ impl StoredTraces {
                 ts: Some(time_text(now)),
                 data: [("mode".to_owned(), json!(mode))].into_iter().collect(),
             };
-            let (traces, directory) = (self.rows.traces()?, directory(&self.rows.tenant)?);
+            let traces = self.rows.traces()?;
             let batch = Batch::new()
-                .expect(&directory, id.as_str(), Condition::Absent)
-                .put(&directory, id.as_str(), row(&DirectoryRow { user: self.rows.user.clone() }))
+                .expect(&traces, head_key(&id), Condition::Absent)
                 .put(&traces, head_key(&id), row(&head))
                 .put(&traces, description_key(&id), value.clone())
                 .put(&self.rows.data(&head.data)?, LIVE, "")
                 .put(&self.rows.part(&head.data, Part::Events)?, position_key(head.last_event_id), row(&created));
             let batch = recent::list(batch, &self.rows, &id, &head)?;
-            let batch = recent::count(batch, self.store(), &self.rows, &id, None, Some(head.kind())).await?;
-            if self.commit(batch).await? {
-                return Ok(trace_of(&self.rows.user, &id, &head, description));
+            match self.register(&id).await? {
+                Registration::Intended(intent) => {
+                    let batch = recent::count(batch, self.store(), &self.rows, &id, None, Some(head.kind())).await?;
+                    if self.commit(intent.fulfil(batch)).await? {
+                        return Ok(trace_of(&self.rows.user, &id, &head, description));
+                    }
+                    intent.withdraw(self.store()).await;
+                }
+                Registration::Taken => return taken(),
+                Registration::Lost => {}
             }
             attempts.lost().await?;
         }
@@ -217,22 +227,25 @@ impl StoredTraces {
                 data: head.data.clone(),
             };
             let traces = self.rows.traces()?;
+            let key = rows::new_key(&removal.deletions());
+            let intent = Intent::put(self.store(), &self.rows.intents()?, key, self.traces.clock.now()).await?;
+            self.store().commit(removal.put(Batch::new())).await?;
             let batch = Batch::new()
                 .expect(&traces, head_key(id), Condition::Version(opened.version))
                 .delete(&traces, head_key(id))
                 .delete(&traces, description_key(id))
-                .delete(&directory(&self.rows.tenant)?, id.as_str())
                 .delete(&self.rows.data(&head.data)?, LIVE)
                 // Whoever watches the events sees that the trace is gone.
                 .delete(&self.part(&opened, Part::Events)?, position_key(1));
-            let batch = recent::unlist(removal.put(batch), &self.rows, id, head)?;
+            let batch = recent::unlist(batch, &self.rows, id, head)?;
             let batch = recent::count(batch, self.store(), &self.rows, id, Some(head.kind()), None).await?;
-            if self.commit(batch).await? {
-                if let Err(error) = self.traces.remove(&removal).await {
+            if self.commit(intent.fulfil(batch)).await? {
+                if let Err(error) = self.traces.remove(&removal, None).await {
                     tracing::warn!(%error, trace = %id, "the rows of a deleted trace remain until the next sweep");
                 }
                 return Ok(true);
             }
+            intent.withdraw(self.store()).await;
             attempts.lost().await?;
         }
     }

@@ -5,7 +5,6 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_core::error::ErrorKind;
-use treehold_core::reserved::TRACES;
 use treehold_store::{Batch, Namespace, NamespacesOptions, Store};
 use treehold_traces::{AddOptions, RUN_LEASE_MAX, RunHeld, TraceStatus, TraceStore, TraceUpdate};
 
@@ -13,8 +12,7 @@ const LEASE: Duration = Duration::from_secs(60);
 
 /// Ends the time of the claim.
 async fn expire(store: &Arc<dyn Store>) {
-    let beneath = Namespace::new(TRACES).unwrap();
-    let namespaces = store.namespaces(NamespacesOptions::new().with_beneath(beneath)).await.unwrap().namespaces;
+    let namespaces = store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces;
     let is_run = |namespace: &&Namespace| namespace.components().next_back().is_some_and(|last| last == "run");
     let run = namespaces.iter().find(is_run).unwrap();
     store.commit(Batch::new().touch(run, "claim", Some(Duration::ZERO))).await.unwrap();

@@ -12,8 +12,8 @@ use treehold_core::ops::Version;
 use treehold_core::reserved::TRACES;
 use treehold_store::watch::Watch;
 use treehold_store::{
-    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanEntry, ScanOptions, Store, StoreCapabilities,
-    StoreExtensions,
+    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Reserved, Scan, ScanEntry, ScanOptions, Store,
+    StoreCapabilities, StoreExtensions,
 };
 use treehold_traces::{
     AddOptions, Added, GoalTree, Message, MessagesQuery, NewMessage, NewTrace, PathQuery, StoredTraces, Trace, TraceAddress, TraceEvent,
@@ -102,10 +102,10 @@ pub(crate) async fn whole(traces: &StoredTraces) -> Whole {
 
 /// Returns every row of traces.
 pub(crate) async fn rows(store: &Arc<dyn Store>) -> Vec<(Namespace, Item)> {
-    let beneath = Namespace::new(TRACES).unwrap();
-    let namespaces = store.namespaces(NamespacesOptions::new().with_beneath(beneath)).await.unwrap().namespaces;
+    let namespaces = store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces;
+    let is_of_traces = |namespace: &Namespace| Reserved::of(namespace).is_some_and(|reserved| reserved.components == TRACES);
     let mut rows = Vec::new();
-    for namespace in namespaces {
+    for namespace in namespaces.into_iter().filter(is_of_traces) {
         let mut options = ScanOptions::new().with_values(true);
         loop {
             let page = store.scan(&namespace, options.clone()).await.unwrap();

@@ -230,7 +230,7 @@ async fn every_call_costs_the_same_in_a_trace_of_any_length() {
             ("claim", 2, 1),
             ("renewal", 1, 0),
             ("release", 1, 0),
-            ("creation", 3, 0),
+            ("creation", 6, 0),
         ]
     );
 }

@@ -69,12 +69,13 @@ async fn clock_and_ids_are_those_that_were_given() {
 
 #[tokio::test(start_paused = true)]
 async fn sweeper_removes_what_an_interrupted_deletion_left() {
+    use crate::cases::removal::HIDES;
     use crate::cases::support::{Stage, Staged, all, rows_of_traces};
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let own = traces(&store);
     begin(&own).await;
     fill(&own, 3).await;
-    let dying: Arc<dyn Store> = Staged::new(&store, 1, Stage::Dead);
+    let dying: Arc<dyn Store> = Staged::new(&store, HIDES + 1, Stage::Dead);
     assert!(traces(&dying).delete_trace(&address()).await.unwrap());
     assert!(!rows_of_traces(&store).await.is_empty());
     let sweeper = TracesSweeper::start(all(&store), Duration::from_secs(60));

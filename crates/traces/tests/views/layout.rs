@@ -6,7 +6,6 @@ use std::fs;
 use std::path::Path;
 use treehold_core::error::ErrorKind;
 use treehold_core::json::Json;
-use treehold_core::reserved::TRACES;
 use treehold_store::Partition;
 use treehold_traces::layout::{ExportOptions, ImportOptions, ImportReport, ImportedTrace, export_directory, import_directory};
 use treehold_traces::{
@@ -166,7 +165,7 @@ async fn repeated_import_changes_nothing_and_changed_files_are_refused() {
     let traces = ada(&store);
     import(&traces, original.path()).await;
     traces.add_messages(&address("abc-123"), vec![NewMessage::text("user", "more")], &AddOptions::new()).await.unwrap();
-    let partition = Partition::new(TRACES).unwrap();
+    let partition = Partition::new(["acme", "ada"]).unwrap();
     let version = store.current_version(&partition).await.unwrap();
     let report = import(&traces, original.path()).await;
     assert!(report.traces.len() == 4 && report.traces.iter().all(|trace| trace.repeated && trace.messages == 0), "{report:?}");

@@ -10,8 +10,7 @@ use clap::Args;
 /// Migrate a store from an earlier version
 ///
 /// Moves treehold's own rows to where this version keeps them, and renames databases that have the former default name. First stop all servers and commands
-/// that use the store. On SQLite and PostgreSQL the migration is atomic. On other engines, run an interrupted migration again to
-/// resume it; no version opens the store until then.
+/// that use the store. Run an interrupted migration again to resume it.
 #[derive(Debug, Args)]
 pub(crate) struct Migrate {
     /// Store: a name of the configuration, or a URL such as `sqlite:FILE` [default: the only one, or `default`]
