@@ -56,6 +56,7 @@ impl Traces {
 
     /// Gives up an insertion: none of its commits has an effect from now on, and its rows are recorded for removal. A trace that it completed
     /// stays.
+    #[cfg(all(feature = "filesystem", unix))]
     pub(super) async fn give_up(&self, removal: &Removal) -> Result<()> {
         if self.end(removal, Condition::Exists).await? { self.record_removal(removal).await } else { Ok(()) }
     }
