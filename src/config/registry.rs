@@ -6,11 +6,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use treehold_agent::tools::{Tool, ToolRegistry, ToolSet};
-use treehold_core::error::{Error, Result};
+use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_store::engine::{InvalidStoreUrl, MemoryEngine, StoreEngine, StoreLocation, StoreUrl, without_password};
 use treehold_store::migrate::TellMigrate;
-use treehold_store::{MigrateOptions, MigrateOutcome, MigrateReport, Store, check_riders, move_riders};
+use treehold_store::{MigrateOptions, MigrateOutcome, MigrateReport, Store, check_user_rows, move_user_rows};
 use treehold_tree::backend::Backend;
 use treehold_tree::layer::{Layer, Layered};
 
@@ -313,8 +313,11 @@ impl Located {
 
     pub(super) async fn open(&self) -> Result<Arc<dyn Store>> {
         let store = self.location.open().await?;
-        check_riders(&*store).await?;
-        Ok(store)
+        match check_user_rows(&*store).await {
+            // Whoever reads the damaged rows is told. The others are not affected, and `doctor` can look.
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(store),
+            checked => checked.map(|()| store),
+        }
     }
 
     /// Migrates the store to the present layout.
@@ -323,7 +326,7 @@ impl Located {
         if report.outcome == MigrateOutcome::Planned {
             return Ok(report);
         }
-        let moved = move_riders(&*self.location.open().await?, how, tell).await?;
+        let moved = move_user_rows(&*self.location.open().await?, how, tell).await?;
         Ok(report.and(moved))
     }
 }
@@ -417,9 +420,10 @@ mod absent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "sqlite")]
+    use crate::config::open_store;
     use crate::config::{ConfigBase, OpenStoreOptions};
     use treehold_agent::tools::{ToolContext, ToolInfo, ToolOutput};
-    use treehold_core::error::ErrorKind;
     use treehold_store::{MemoryStore, Partition};
     use treehold_tree::backend::BackendExt;
     use treehold_tree::layer::ReadOnly;
@@ -447,6 +451,32 @@ mod tests {
                 place => Err(InvalidStoreUrl::new(format!("`{place}` is nowhere"))),
             }
         }
+    }
+
+    /// The damage is in a partition that opening the store looks at.
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn damaged_partition_of_sessions_affects_no_other() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let url = format!("sqlite:{}/", directory.path().display());
+        let open = async || open_store(&url, &OpenStoreOptions::new()).await;
+        let namespace = |text: &str| treehold_store::Namespace::parse(text).expect("legal");
+        let (memories, sessions) = (namespace("acme/ada/memories"), namespace("_treehold/sessions"));
+        let put = |space: &treehold_store::Namespace| treehold_store::Batch::new().put(space, "k", "v");
+        let store = open().await.expect("opened");
+        for space in [&memories, &sessions] {
+            store.commit(put(space)).await.expect("put");
+        }
+        drop(store);
+        let file = directory.path().join("_treehold/sessions.db");
+        assert!(file.is_file());
+        for suffix in ["-wal", "-shm"] {
+            let _ = std::fs::remove_file(directory.path().join(format!("_treehold/sessions.db{suffix}")));
+        }
+        std::fs::write(&file, vec![b'x'; 8_192]).expect("damaged");
+        let store = open().await.expect("the other partitions are whole");
+        assert!(store.get(&memories, "k").await.expect("read").is_some());
+        assert!(store.get(&sessions, "k").await.is_err(), "the damaged one is reported");
     }
 
     #[tokio::test]

@@ -4,12 +4,12 @@
 //!    and so on. In the second layout they lie below [`RESERVED_ROOT`].
 //! 2. Until namespaces had [partitions](super::Partition), rows about a user's rows were apart from them, in
 //!    `_treehold/threads/heads/acme/ada` and so on. In the third layout they are in the user's partition: [`partition_moves`].
-//! 3. Sessions and traces followed later, without another layout of an engine: [`move_riders`](super::move_riders).
+//! 3. Sessions and traces followed later, without another layout of an engine: [`move_user_rows`](super::move_user_rows).
 //!
 //! Each engine marks the layout by its format number: an older program refuses a migrated store, and this one refuses a store of a former
 //! layout with an error whose source is [`OldLayout`]. Each engine's migration is its own `migrate.rs`, and takes one step after the other.
 
-use super::rider_place::rider_place;
+use super::user_place::user_place;
 use super::{Namespace, Partition, event_log};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -62,7 +62,7 @@ pub(crate) fn moved(namespace: Namespace) -> Result<Namespace, String> {
 pub(crate) fn moved_to_users(namespace: Namespace) -> Result<Namespace, String> {
     let components: Vec<String> = namespace.components().map(Into::into).collect();
     let parts: Vec<&str> = components.iter().map(String::as_str).collect();
-    let place = rider_place(&parts).unwrap_or(Ok(namespace));
+    let place = user_place(&parts).unwrap_or(Ok(namespace));
     place.map_err(|_| "the namespace is too long to move to the partition of a user".to_owned())
 }
 
@@ -227,7 +227,7 @@ fn components_of(text: &str) -> Option<Vec<String>> {
 /// Returns the namespace in the third layout of one in the second.
 fn partitioned(parts: &[&str], logs: &LongLogs) -> Result<Namespace, Error> {
     let owned = |tenant: &str, user: &str, kind: &[&str]| Partition::new([tenant, user])?.namespace(kind);
-    if let Some(place) = rider_place(parts) {
+    if let Some(place) = user_place(parts) {
         return place;
     }
     match parts {

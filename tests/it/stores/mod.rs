@@ -37,13 +37,13 @@ mod postgres_plans;
 mod redis;
 #[cfg(feature = "redis")]
 mod redis_cluster;
-#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
-mod riders;
 #[cfg(feature = "sled")]
 mod sled;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod sweeper;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "sled", feature = "sqlite"))]
+mod user_rows;
 pub(crate) mod wrapped;
 
 fn namespace() -> Namespace {

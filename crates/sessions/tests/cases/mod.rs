@@ -141,6 +141,8 @@ macro_rules! session_cases {
                 write_overtaken_by_a_deletion_never_reaches_a_later_session,
                 write_during_a_deletion_never_reaches_a_later_session,
                 deletion_that_is_killed_leaves_all_files_or_none,
+                deletion_beside_a_sweep_of_an_earlier_one_is_finished,
+                creation_that_lost_a_race_leaves_the_id_free_for_others,
                 sweep_removes_a_bounded_number_of_accessible_sessions,
                 removals_of_equal_data_ids_are_kept_apart,
                 summary_of_a_deleted_session_is_not_reused,

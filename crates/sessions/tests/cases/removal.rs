@@ -323,6 +323,46 @@ pub(crate) async fn deletion_that_is_killed_leaves_all_files_or_none(store: Arc<
     }
 }
 
+/// One deletion died before it took effect. Between two commits of the sweep that finds it, another one takes effect and dies.
+pub(crate) async fn deletion_beside_a_sweep_of_an_earlier_one_is_finished(store: Arc<dyn Store>) {
+    for commit in 0.. {
+        at(store.clone(), 0).get_or_create(TENANT, USER, "helper", Some(SESSION)).await.unwrap();
+        assert!(at(Staged::failing_from(&store, HIDES), 0).delete(TENANT, SESSION).await.is_err());
+        let dying = at(Staged::failing_from(&store, HIDES + 1), 120);
+        let staged = Staged::before(&store, commit, move || async move {
+            assert!(dying.delete(TENANT, SESSION).await.unwrap());
+        });
+        at(staged.clone(), 120).sweep_some(9).await.unwrap();
+        let later = at(store.clone(), 240);
+        if !staged.has_run() {
+            assert!(commit > 1 && later.delete(TENANT, SESSION).await.unwrap());
+            return;
+        }
+        later.sweep_some(9).await.unwrap();
+        assert_eq!(sessions_with_rows(&store).await, 0, "commit {commit}");
+        assert!(later.get_or_create(TENANT, "bob", "helper", Some(SESSION)).await.unwrap().created, "the id is free");
+        assert!(later.delete(TENANT, SESSION).await.unwrap());
+    }
+}
+
+/// Of two creations at once one is late. It leaves nothing that keeps the id from another user after the deletion.
+pub(crate) async fn creation_that_lost_a_race_leaves_the_id_free_for_others(store: Arc<dyn Store>) {
+    let sessions = opened(store.clone());
+    for commit in 0.. {
+        let faster = sessions.clone();
+        let staged = Staged::before(&store, commit, move || async move { create(&faster).await });
+        create(&opened(staged.clone())).await;
+        assert!(sessions.delete(TENANT, SESSION).await.unwrap());
+        let of_another = sessions.get_or_create(TENANT, "bob", "helper", Some(SESSION)).await;
+        assert!(of_another.is_ok_and(|handle| handle.created), "commit {commit}");
+        assert!(sessions.delete(TENANT, SESSION).await.unwrap());
+        if !staged.has_run() {
+            assert!(commit > 2);
+            return;
+        }
+    }
+}
+
 /// A sweep removes as many sessions as it may, of accessible users only.
 pub(crate) async fn sweep_removes_a_bounded_number_of_accessible_sessions(store: Arc<dyn Store>) {
     let all = opened(store.clone());

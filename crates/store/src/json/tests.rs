@@ -219,6 +219,19 @@ async fn namespaces_match_by_component() {
     assert_eq!(items.namespaces(&search().with_depth_max(0)).await.expect_err("no depth").kind(), ErrorKind::InvalidArgument);
 }
 
+/// A user has several namespaces of the program's own for each session.
+#[tokio::test]
+async fn listing_passes_over_the_sessions_of_a_user() {
+    let items = items();
+    for session in 0..1_100 {
+        items.put(&space(&format!("acme/ada/_treehold/sessions/data/{session}/messages")), "k", &1).await.expect("put");
+    }
+    items.put(&space("acme/ada/tasks"), "k", &1).await.expect("put");
+    let search = NamespaceSearch::new().with_prefix(["acme"]).with_namespaces_max(1_050);
+    let page = items.namespaces(&search).await.expect("a page");
+    assert_eq!((page.namespaces, page.next), (vec![space("acme/ada/tasks")], None), "one page is enough");
+}
+
 #[tokio::test]
 async fn tenant_includes_all_of_its_partitions() {
     let items = items();

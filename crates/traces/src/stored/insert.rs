@@ -363,7 +363,7 @@ impl Insert<'_> {
         }
         let (data, traces, store) = (self.data()?, &self.traces.traces, self.traces.store());
         store.commit(Batch::new().put_for(&data, INSERTING, time_row(traces.clock.now()), INTENT_LIFE)).await?;
-        let record = row(&InsertionRow { removal: self.removal.clone(), at: traces.now() });
+        let record = row(&InsertionRow { removal: self.removal.clone() });
         store.commit(Batch::new().put(&insertions(), self.removal.key(), record)).await.map(drop)
     }
 

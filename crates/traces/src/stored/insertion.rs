@@ -25,8 +25,6 @@ pub(super) fn insertions() -> Namespace {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InsertionRow {
     pub(super) removal: Removal,
-    /// When it began, in microseconds since 1970.
-    pub(super) at: i64,
 }
 
 impl Traces {
@@ -37,7 +35,7 @@ impl Traces {
         let page = self.store.scan(&insertions(), ScanOptions::new().with_values(true).with_limit(insertions_max)).await?;
         for entry in page.entries {
             let ScanEntry::Item(item) = entry else { continue };
-            let InsertionRow { removal, .. } = stored("row of an import", &item.value)?;
+            let InsertionRow { removal } = stored("row of an import", &item.value)?;
             let data = removal.rows().data(&removal.data)?;
             let has_ended = match self.store.get(&data, INSERTING).await? {
                 // Its row comes before the record, so the insertion has completed or was given up.

@@ -49,6 +49,8 @@ macro_rules! stored_trace_cases {
             removal: [
                 deleted_trace_leaves_no_rows,
                 interrupted_deletion_is_finished_by_a_sweep,
+                deletion_beside_a_sweep_of_an_earlier_one_is_finished,
+                creation_that_lost_a_race_leaves_the_id_free_for_others,
                 long_trace_is_removed_in_bounded_steps,
                 deletion_overtaken_by_a_change_leaves_no_row,
                 write_overtaken_by_a_deletion_leaves_no_row,

@@ -4,10 +4,11 @@ use super::kills;
 use super::support::{Stage, Staged, TENANT, USER, add, address, all, begin, fill, id, rows, rows_of_traces, text, traces, whole};
 use std::sync::Arc;
 use std::time::Duration;
+use treehold_core::clock::Clock;
 use treehold_core::error::ErrorKind;
 use treehold_core::reserved::TRACES;
 use treehold_store::{Batch, Namespace, Partition, Store};
-use treehold_traces::{AddOptions, NewGoal, StoredTraces, TraceStatus, TraceStore, TracesQuery};
+use treehold_traces::{AddOptions, NewGoal, NewTrace, StoredTraces, TraceStatus, TraceStore, Traces, TracesQuery};
 
 /// Which commit of a deletion hides the trace, from 0.
 pub(crate) const HIDES: usize = 2;
@@ -52,6 +53,57 @@ pub(crate) async fn interrupted_deletion_is_finished_by_a_sweep(store: Arc<dyn S
         assert_eq!(rows_of_traces(&store).await, Vec::<String>::new(), "killed at commit {killed_at}");
     }
     assert_eq!(all(&store).sweep_some(9).await.unwrap(), 0);
+}
+
+/// Opens the traces of all users at a time, in seconds.
+fn at(store: &Arc<dyn Store>, second: i64) -> Traces {
+    let now = jiff::Timestamp::from_second(1_800_000_000 + second).unwrap();
+    Traces::new(store.clone()).with_clock(Clock::from_fn(move || now))
+}
+
+fn own_at(store: &Arc<dyn Store>, second: i64) -> StoredTraces {
+    at(store, second).for_user(TENANT, USER).unwrap()
+}
+
+/// One deletion died before it took effect. Between two commits of the sweep that finds it, another one takes effect and dies.
+pub(crate) async fn deletion_beside_a_sweep_of_an_earlier_one_is_finished(store: Arc<dyn Store>) {
+    for commit in 0.. {
+        begin(&own_at(&store, 0)).await;
+        let dead: Arc<dyn Store> = Staged::new(&store, HIDES, Stage::Dead);
+        assert!(own_at(&dead, 0).delete_trace(&address()).await.is_err());
+        let dying: Arc<dyn Store> = Staged::new(&store, HIDES + 1, Stage::Dead);
+        let staged = Staged::before(&store, commit, move || async move {
+            assert!(own_at(&dying, 120).delete_trace(&address()).await.unwrap());
+        });
+        let sweeping: Arc<dyn Store> = staged.clone();
+        at(&sweeping, 120).sweep_some(9).await.unwrap();
+        if !staged.was_reached() {
+            assert!(commit > 1 && own_at(&store, 240).delete_trace(&address()).await.unwrap());
+            return;
+        }
+        at(&store, 240).sweep_some(9).await.unwrap();
+        assert_eq!(rows_of_traces(&store).await, Vec::<String>::new(), "commit {commit}");
+    }
+}
+
+/// Of two creations at once one is late. It leaves nothing that keeps the id from another user after the deletion.
+pub(crate) async fn creation_that_lost_a_race_leaves_the_id_free_for_others(store: Arc<dyn Store>) {
+    let bob = all(&store).for_user(TENANT, "bob").unwrap();
+    for commit in 0.. {
+        let faster = traces(&store);
+        let staged = Staged::before(&store, commit, move || async move { begin(&faster).await });
+        let late: Arc<dyn Store> = staged.clone();
+        let created = traces(&late).create_trace(NewTrace::new("make tea").with_id(id())).await;
+        assert_eq!(created.is_err(), staged.was_reached(), "commit {commit}");
+        assert!(traces(&store).delete_trace(&address()).await.unwrap());
+        assert_eq!(rows_of_traces(&store).await, Vec::<String>::new(), "commit {commit}");
+        begin(&bob).await;
+        assert!(bob.delete_trace(&address()).await.unwrap());
+        if !staged.was_reached() {
+            assert!(commit > 2);
+            return;
+        }
+    }
 }
 
 pub(crate) async fn long_trace_is_removed_in_bounded_steps(store: Arc<dyn Store>) {
@@ -130,7 +182,6 @@ pub(crate) async fn live_trace_survives_an_old_row_that_says_to_remove_it(store:
     assert_eq!(rows_of_traces(&store).await.len(), before.len() - 1, "all rows but that of the counts");
 }
 
-/// A row that cannot be read stays, and the sweep reports it and goes on.
 /// The list names a trace that was deleted between the reads of a page.
 pub(crate) async fn page_of_traces_passes_over_those_deleted_meanwhile(store: Arc<dyn Store>) {
     let traces = traces(&store);
@@ -148,6 +199,7 @@ pub(crate) async fn page_of_traces_passes_over_those_deleted_meanwhile(store: Ar
     }
 }
 
+/// A row that cannot be read stays, and the sweep reports it and goes on.
 pub(crate) async fn damaged_removal_does_not_stop_the_others(store: Arc<dyn Store>) {
     let own = traces(&store);
     populate(&own).await;

@@ -7,7 +7,7 @@
 //! The move uses the methods of [`Store`], so it is the same for every engine. An interrupted move goes on where it was.
 
 use super::migrate::{TellMigrate, copy_is_unfinished, in_use};
-use super::rider_place::rider_place;
+use super::user_place::user_place;
 use super::versions::lift;
 use super::{
     Batch, Condition, Item, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacesOptions, OldLayout, ScanEntry,
@@ -38,7 +38,7 @@ fn moves_of(namespaces: Vec<Namespace>) -> Result<Vec<Move>> {
         let components: Vec<String> = from.components().map(Into::into).collect();
         let parts: Vec<&str> = components.iter().map(String::as_str).collect();
         let rows = if parts.starts_with(&TRACES) { TRACES[1] } else { SESSIONS[1] };
-        match rider_place(&parts) {
+        match user_place(&parts) {
             None => {}
             Some(_) if parts[2] == RESERVED_ROOT && parts[3] == INDEXES[1] => moves.push(Move { from, to: None, rows }),
             Some(Ok(to)) => moves.push(Move { from, to: Some(to), rows }),
@@ -79,7 +79,7 @@ async fn find(store: &dyn Store, mut visit: impl FnMut(Move) -> bool + Send) -> 
 ///
 /// # Errors
 /// [`Unsupported`](ErrorKind::Unsupported) with the source [`OldLayout`], and errors of the store.
-pub async fn check_riders(store: &dyn Store) -> Result<()> {
+pub async fn check_user_rows(store: &dyn Store) -> Result<()> {
     let mut is_former = false;
     find(store, |_| {
         is_former = true;
@@ -99,7 +99,7 @@ pub async fn check_riders(store: &dyn Store) -> Result<()> {
 /// [`Conflict`](ErrorKind::Conflict) for a store with an unfinished copy and [`TooLarge`](ErrorKind::TooLarge) for a namespace that becomes too
 /// long, before anything is moved. [`AlreadyExists`](ErrorKind::AlreadyExists) for a row that was written in the new place,
 /// [`Unavailable`](ErrorKind::Unavailable) if others write in the former place, and errors of the store.
-pub async fn move_riders(store: &dyn Store, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
+pub async fn move_user_rows(store: &dyn Store, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
     let mut moves = Vec::new();
     find(store, |found| {
         moves.push(found);
@@ -138,7 +138,7 @@ pub async fn move_riders(store: &dyn Store, how: &MigrateOptions, tell: TellMigr
         move_rows(store, from, to, &mut progress, tell).await?;
     }
     // A server that still runs may have written to a place that was moved.
-    match check_riders(store).await {
+    match check_user_rows(store).await {
         Err(error) if OldLayout::is_source_of(&error) => Err(in_use()),
         checked => checked.map(|()| MigrateReport::of(how, counts)),
     }
@@ -345,7 +345,7 @@ mod tests {
         for (from, to) in PLACES {
             let place = |space: &Namespace| {
                 let components: Vec<String> = space.components().map(Into::into).collect();
-                rider_place(&components.iter().map(String::as_str).collect::<Vec<_>>()).transpose().expect("legal")
+                user_place(&components.iter().map(String::as_str).collect::<Vec<_>>()).transpose().expect("legal")
             };
             assert_eq!(place(&namespace(from)), to.map(namespace), "{from}");
             if let Some(to) = to {
@@ -358,12 +358,12 @@ mod tests {
     #[tokio::test]
     async fn rows_move_with_their_versions_and_times() {
         let (store, untouched) = (former().await, former().await);
-        let refused = check_riders(&store).await.expect_err("it has the former layout");
+        let refused = check_user_rows(&store).await.expect_err("it has the former layout");
         assert!(OldLayout::is_source_of(&refused));
-        let planned = move_riders(&store, &MigrateOptions::new().with_dry_run(true), &mut |_| {}).await.expect("planned");
-        check_riders(&store).await.expect_err("nothing has moved");
+        let planned = move_user_rows(&store, &MigrateOptions::new().with_dry_run(true), &mut |_| {}).await.expect("planned");
+        check_user_rows(&store).await.expect_err("nothing has moved");
         let mut told = Vec::new();
-        let report = move_riders(&store, &MigrateOptions::new(), &mut |progress| told.push(progress)).await.expect("moved");
+        let report = move_user_rows(&store, &MigrateOptions::new(), &mut |progress| told.push(progress)).await.expect("moved");
         assert_eq!(report.rows, planned.rows);
         let moved = PLACES.iter().filter(|(_, to)| to.is_some()).count() * (ROWS + 5);
         assert_eq!(report.rows_total() as usize, moved);
@@ -380,23 +380,23 @@ mod tests {
             }
         }
         assert!(rows_in(&store, &namespace(INDEX)).await.is_empty());
-        check_riders(&store).await.expect("all has moved");
-        assert_eq!(move_riders(&store, &MigrateOptions::new(), &mut |_| {}).await.expect("checked"), MigrateReport::up_to_date());
+        check_user_rows(&store).await.expect("all has moved");
+        assert_eq!(move_user_rows(&store, &MigrateOptions::new(), &mut |_| {}).await.expect("checked"), MigrateReport::up_to_date());
     }
 
     /// A move that is interrupted after any commit goes on.
     #[tokio::test]
     async fn interrupted_move_goes_on() {
         let whole = former().await;
-        move_riders(&whole, &MigrateOptions::new(), &mut |_| {}).await.expect("moved");
+        move_user_rows(&whole, &MigrateOptions::new(), &mut |_| {}).await.expect("moved");
         for commits in 0.. {
             let store: Arc<dyn Store> = Arc::new(former().await);
             let failing = Failing { store: store.clone(), commits_left: AtomicUsize::new(commits), late: None };
-            let interrupted = move_riders(&failing, &MigrateOptions::new(), &mut |_| {}).await;
+            let interrupted = move_user_rows(&failing, &MigrateOptions::new(), &mut |_| {}).await;
             let is_last = interrupted.is_ok();
             if !is_last {
-                check_riders(&*store).await.expect_err("it is not complete");
-                move_riders(&*store, &MigrateOptions::new(), &mut |_| {}).await.expect("it goes on");
+                check_user_rows(&*store).await.expect_err("it is not complete");
+                move_user_rows(&*store, &MigrateOptions::new(), &mut |_| {}).await.expect("it goes on");
             }
             for (from, to) in PLACES {
                 let place = namespace(to.unwrap_or(from));
@@ -416,7 +416,7 @@ mod tests {
         for commits in 1.. {
             let store: Arc<dyn Store> = Arc::new(former().await);
             let late = Failing { store: store.clone(), commits_left: AtomicUsize::new(commits), late: Some(place.clone()) };
-            let moved = move_riders(&late, &MigrateOptions::new(), &mut |_| {}).await;
+            let moved = move_user_rows(&late, &MigrateOptions::new(), &mut |_| {}).await;
             if late.commits_left.load(Ordering::Relaxed) > 0 {
                 assert!(commits > 20);
                 return;
@@ -428,7 +428,7 @@ mod tests {
                 Err(error) => {
                     assert!([ErrorKind::Unavailable, ErrorKind::AlreadyExists].contains(&error.kind()), "{commits}: {error}");
                     assert_eq!(before.expect("it stays").value, "late", "{commits}");
-                    let error = move_riders(&*store, &MigrateOptions::new(), &mut |_| {}).await.expect_err("there are two");
+                    let error = move_user_rows(&*store, &MigrateOptions::new(), &mut |_| {}).await.expect_err("there are two");
                     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
                 }
             }
@@ -439,7 +439,7 @@ mod tests {
     async fn store_with_an_unfinished_copy_is_refused() {
         let store = former().await;
         store.commit(Batch::new().put(&Namespace::new(COPY).expect("legal"), "note", "")).await.expect("put");
-        let error = move_riders(&store, &MigrateOptions::new(), &mut |_| {}).await.expect_err("the copy could not go on");
+        let error = move_user_rows(&store, &MigrateOptions::new(), &mut |_| {}).await.expect_err("the copy could not go on");
         assert_eq!(error.kind(), ErrorKind::Conflict);
     }
 
@@ -448,7 +448,7 @@ mod tests {
         let store = former().await;
         let place = namespace("acme/ada/_treehold/sessions/recent");
         store.commit(Batch::new().put(&place, "0203", "new")).await.expect("put");
-        let error = move_riders(&store, &MigrateOptions::new(), &mut |_| {}).await.expect_err("it would be lost");
+        let error = move_user_rows(&store, &MigrateOptions::new(), &mut |_| {}).await.expect_err("it would be lost");
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
         assert_eq!(store.get(&place, "0203").await.expect("read").expect("there").value, "new");
         let former = store.get(&namespace("_treehold/sessions/acme/ada/recent"), "0203").await.expect("read");

@@ -5,7 +5,7 @@ use treehold_core::error::Result;
 use treehold_core::reserved::{EVENTS, HISTORY, INDEXES, OVERLAYS, RESERVED_ROOT, SESSIONS, TRACES, beside};
 
 /// Returns where rows of the former place go, by the components of their namespace; `None` for a namespace that is in its place.
-pub(crate) fn rider_place(parts: &[&str]) -> Option<Result<Namespace>> {
+pub(crate) fn user_place(parts: &[&str]) -> Option<Result<Namespace>> {
     let (&[root, kind], rest) = parts.split_first_chunk()?;
     let kind = [SESSIONS, TRACES].into_iter().find(|known| *known == [root, kind])?;
     let of_user = |tenant: &str, user: &str, name: &[&str]| Partition::new([tenant, user])?.namespace(kind.iter().chain(name));
