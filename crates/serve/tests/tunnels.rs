@@ -185,7 +185,10 @@ async fn only_a_token_to_connect_connects_and_it_allows_nothing_else() {
     assert_eq!(kind, ErrorKind::PermissionDenied);
     assert!(message.contains("--connect-as"), "{message}");
     assert_eq!(connect(&token, Some("desktop")).await.unwrap_err().0, ErrorKind::PermissionDenied);
+    let refused = tunnels.counts().refused;
     connect(&token, Some("laptop")).await.unwrap();
+    // The name is free once the server has seen that nobody answers there.
+    within(|| tunnels.counts().refused == refused + 1).await;
     connect(&token, None).await.unwrap();
 
     let client = PeerClient::new(&cloud.url(), RemoteOptions::new().with_token(&token)).unwrap();
