@@ -6,7 +6,8 @@
 #   scripts/faults.sh [ENGINE...]                 (default: sqlite sqlite-directory sled sqlite-past sled-past)
 #
 # POINTS (all) is how many system calls of each kind and phase are tested, evenly spread. LEVELS (16) is the number of disk sizes, 0 for
-# none. JOBS (2) run in parallel. SEED (0) shifts the selection. Needs strace, which is installed if it is missing, and root for the disks.
+# none. JOBS (2) run in parallel. SEED (0) shifts the selection. TREEHOLD names the binary if it is built already, and with it the examples.
+# Needs strace, which is installed if it is missing, and root for the disks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 engines=("$@")
@@ -16,7 +17,7 @@ if ! command -v strace > /dev/null; then
   $as_root apt-get update --quiet --quiet
   $as_root apt-get install --quiet --quiet --yes --no-install-recommends strace > /dev/null
 fi
-cargo build --quiet --all-features --bin treehold --example store_powerloss
 built="${CARGO_TARGET_DIR:-target}/debug"
-exec "${PYTHON:-python3}" scripts/faults.py --writer "$built/examples/store_powerloss" --program "$built/treehold" \
+[ -n "${TREEHOLD:-}" ] || cargo build --quiet --all-features --bin treehold --example store_powerloss
+exec "${PYTHON:-python3}" scripts/faults.py --writer "$built/examples/store_powerloss" --program "${TREEHOLD:-$built/treehold}" \
   --points "${POINTS:-0}" --levels "${LEVELS:-16}" --jobs "${JOBS:-2}" --seed "${SEED:-0}" "${engines[@]}"

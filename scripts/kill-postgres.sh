@@ -2,7 +2,7 @@
 # Kills a private PostgreSQL server with SIGKILL in the middle of commits, restarts it, and checks that every acknowledged batch is present
 # and complete:
 #
-#   scripts/kill-postgres.sh [KILLS]       (default: 20)
+#   scripts/kill-postgres.sh [KILLS [PROGRAM]]       (default: 20 kills, and the tests `it` as cargo compiles them)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,4 +41,6 @@ RESTART
 . "$directory/start"
 export TREEHOLD_TEST_POSTGRES_URL="postgres://postgres@127.0.0.1:$port/postgres" TREEHOLD_KILLS=${1:-20}
 export TREEHOLD_TEST_POSTGRES_RESTART="sh -e $directory/restart"
-cargo test --all-features --test it -- --include-ignored --exact stores::crash::killed_postgres_server_keeps_acknowledged_commits --nocapture
+run=(cargo test --all-features --test it --)
+[ -z "${2:-}" ] || run=("$2")
+"${run[@]}" --include-ignored --exact stores::crash::killed_postgres_server_keeps_acknowledged_commits --nocapture

@@ -2,10 +2,11 @@
 # Builds the wheel of python/, installs it without a network into empty environments of two Pythons, and tests it:
 #
 #   scripts/servers.sh scripts/python.sh [PYTEST_ARGUMENT ...]
+#   scripts/python.sh wheel DIRECTORY      only builds the wheel, into the directory
 #
-# PROFILE is the profile of cargo (dev). PYTHON names the interpreter, OTHER_PYTHON the second one (Debian's). What the tests need is
-# installed by pip into the target directory, once. Tests of PostgreSQL use TREEHOLD_TEST_POSTGRES_URL, or the server at its usual
-# local address.
+# PROFILE is the profile of cargo (dev). WHEELS is the directory of a wheel that is built already. PYTHON names the interpreter,
+# OTHER_PYTHON the second one (Debian's). What the tests need is installed by pip into the target directory, once. Tests of PostgreSQL use
+# TREEHOLD_TEST_POSTGRES_URL, or the server at its usual local address.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 repository=$PWD
@@ -21,9 +22,17 @@ tools=$CARGO_TARGET_DIR/python-tools
 pip() { "$tools/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 pip install --requirement python/tests/requirements.txt
 
-echo "-- the wheel"
-(cd python && "$tools/bin/maturin" build --quiet --profile "${PROFILE:-dev}" --out "$work/wheels")
-wheel=$(ls "$work"/wheels/*.whl)
+build() { (cd python && "$tools/bin/maturin" build --quiet --profile "${PROFILE:-dev}" --out "$1"); }
+if [ "${1:-}" = wheel ]; then
+  build "$2"
+  exit
+fi
+if [ -z "${WHEELS:-}" ]; then
+  echo "-- the wheel"
+  WHEELS=$work/wheels
+  build "$WHEELS"
+fi
+wheel=$(ls "$WHEELS"/*.whl)
 
 echo "-- the source distribution"
 (cd python && "$tools/bin/maturin" sdist --out "$work/sdist" 2> "$work/sdist.log") || { cat "$work/sdist.log"; exit 1; }

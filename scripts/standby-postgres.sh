@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts a PostgreSQL server with a hot standby, and runs the tests of the standby's responses:
 #
-#   scripts/standby-postgres.sh
+#   scripts/standby-postgres.sh [COMMAND...]      (default: the tests, as cargo compiles them)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -190,7 +190,7 @@ async fn commit(store: &Subject, batch: Batch) -> Vec<Version> {
 
 /// Commits a batch that must fail.
 async fn refused(store: &Subject, batch: Batch, kind: ErrorKind) -> Error {
-    let error = store.commit(batch.clone()).await.expect_err(&format!("{batch:?} is refused"));
+    let Err(error) = store.commit(batch.clone()).await else { panic!("{batch:?} was not refused") };
     assert_eq!(error.kind(), kind, "{error:?}");
     error
 }
