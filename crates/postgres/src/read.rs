@@ -359,3 +359,24 @@ fn page_row(row: &Row) -> Result<PageRow> {
 fn time(microseconds: i64) -> Result<Timestamp> {
     Timestamp::from_microsecond(microseconds).map_err(|_| damaged("a row has a time outside the calendar"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs sort like the texts, whatever the bound, or pages would skip namespaces.
+    #[test]
+    fn bounds_sort_as_their_texts() {
+        let names = ["a/b/x", "a/b/x/y", "a/b-/x", "a/bb/x", "a//x", "ab/c/x", "a-/b/x", "_treehold/sessions/x"];
+        let mut texts = names.map(|name| Namespace::parse(name).expect("legal").encoded().to_owned()).to_vec();
+        for text in texts.clone() {
+            texts.extend((0..text.len()).filter_map(|end| text.get(..end)).map(str::to_owned));
+            texts.push(format!("{text}\u{1}"));
+        }
+        texts.sort();
+        texts.dedup();
+        assert!(texts.is_sorted_by(|before, after| split(before) < split(after)), "{texts:?}");
+        assert_eq!(split("acme/ada/x/y"), ("acme/ada/", "x/y"));
+        assert_eq!(split("acme/ad"), ("acme/ad", ""));
+    }
+}

@@ -179,14 +179,6 @@ impl Watches {
         }
     }
 
-    /// Notifies the watchers of a namespace that its newest commit lies in `since..=version`, unless they already know
-    /// of `since` or a later version. Each namespace tracks this on its own, so polls may overlap.
-    pub fn notify_since(&self, namespace: &Namespace, since: Version, version: Version) {
-        if let Some(sender) = self.watched.lock().get(namespace) {
-            sender.newest.send_if_modified(|newest| *newest < since.number() && raise(newest, version));
-        }
-    }
-
     /// Notifies the watchers of a namespace that its partition was removed, and that its versions count anew.
     pub fn restart(&self, namespace: &Namespace) {
         if let Some(sender) = self.watched.lock().get(namespace) {
@@ -367,27 +359,5 @@ mod tests {
         drop(first);
         newest.store(7, Ordering::SeqCst);
         second.block_on(async { while other.changed().await.expect("the store is open") < Version::new(7) {} });
-    }
-
-    /// Regression: with one mark for all namespaces, the first poll of one watch swallowed another watch's changes.
-    #[tokio::test]
-    async fn notifications_of_one_namespace_do_not_mark_another_as_seen() {
-        let (watches, [a, b]) = (Arc::<Watches>::default(), ["a", "b"].map(|name| Namespace::parse(name).expect("a legal namespace")));
-        let mut watch = watches.watch(&a);
-        let late = watches.watch(&b);
-        watches.notify_since(&b, Version::new(7), Version::new(9));
-        let mut late = late.caught_up();
-        watches.notify_since(&a, Version::new(8), Version::new(9));
-        assert_eq!(watch.changed().await.expect("it is open"), Version::new(9));
-        // A change is announced once, even when an earlier poll finishes late or its commit failed.
-        for (since, version) in [(8, 12), (10, 9), (3, 5)] {
-            watches.notify_since(&a, Version::new(since), Version::new(version));
-            assert!(!watch.announced.has_changed().expect("it is open"), "{since} {version}");
-        }
-        watches.notify_since(&a, Version::new(10), Version::new(10));
-        assert_eq!(watch.changed().await.expect("it is open"), Version::new(10));
-        assert!(!late.announced.has_changed().expect("it is open"));
-        watches.notify_since(&b, Version::new(10), Version::new(10));
-        assert_eq!(late.changed().await.expect("it is open"), Version::new(10));
     }
 }
