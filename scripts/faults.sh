@@ -6,8 +6,8 @@
 #   scripts/faults.sh [ENGINE...]                 (default: sqlite sqlite-directory sled sqlite-past sled-past)
 #
 # POINTS (all) is how many system calls of each kind and phase are tested, evenly spread. LEVELS (16) is the number of disk sizes, 0 for
-# none. JOBS (2) run in parallel. SEED (0) shifts the selection. TREEHOLD names the binary if it is built already, and with it the examples.
-# Needs strace, which is installed if it is missing, and root for the disks.
+# none. JOBS (2) run in parallel. SEED (0) shifts the selection. TREEHOLD names the binary if it is built already, with
+# `examples/store_powerloss` beside it. Needs strace, which is installed if it is missing, and root for the disks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 engines=("$@")
@@ -17,7 +17,9 @@ if ! command -v strace > /dev/null; then
   $as_root apt-get update --quiet --quiet
   $as_root apt-get install --quiet --quiet --yes --no-install-recommends strace > /dev/null
 fi
-built="${CARGO_TARGET_DIR:-target}/debug"
-[ -n "${TREEHOLD:-}" ] || cargo build --quiet --all-features --bin treehold --example store_powerloss
-exec "${PYTHON:-python3}" scripts/faults.py --writer "$built/examples/store_powerloss" --program "${TREEHOLD:-$built/treehold}" \
+if [ -z "${TREEHOLD:-}" ]; then
+  cargo build --quiet --all-features --bin treehold --example store_powerloss
+  TREEHOLD=${CARGO_TARGET_DIR:-target}/debug/treehold
+fi
+exec "${PYTHON:-python3}" scripts/faults.py --writer "$(dirname "$TREEHOLD")/examples/store_powerloss" --program "$TREEHOLD" \
   --points "${POINTS:-0}" --levels "${LEVELS:-16}" --jobs "${JOBS:-2}" --seed "${SEED:-0}" "${engines[@]}"

@@ -24,7 +24,8 @@ pip install --requirement python/tests/requirements.txt
 
 build() { (cd python && "$tools/bin/maturin" build --quiet --profile "${PROFILE:-dev}" --out "$1"); }
 if [ "${1:-}" = wheel ]; then
-  build "$2"
+  mkdir -p "$2"
+  build "$(realpath "$2")"
   exit
 fi
 if [ -z "${WHEELS:-}" ]; then

@@ -364,7 +364,7 @@ fn time(microseconds: i64) -> Result<Timestamp> {
 mod tests {
     use super::*;
 
-    /// Pairs sort like the texts, whatever the bound, or pages would skip namespaces.
+    /// Pairs sort as their texts do, those of bounds too. Otherwise pages would skip namespaces.
     #[test]
     fn bounds_sort_as_their_texts() {
         let names = ["a/b/x", "a/b/x/y", "a/b-/x", "a/bb/x", "a//x", "ab/c/x", "a-/b/x", "_treehold/sessions/x"];
