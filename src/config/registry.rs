@@ -314,8 +314,11 @@ impl Located {
     pub(super) async fn open(&self) -> Result<Arc<dyn Store>> {
         let store = self.location.open().await?;
         match check_user_rows(&*store).await {
-            // Whoever reads the damaged rows is told. The others are not affected, and `doctor` can look.
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(store),
+            // Whoever reads those rows is told. The others are not affected: their files are whole, or their nodes are up.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unavailable) => {
+                tracing::warn!(%error, store = %self, "whether rows of an earlier layout are left could not be checked");
+                Ok(store)
+            }
             checked => checked.map(|()| store),
         }
     }
@@ -453,10 +456,10 @@ mod tests {
         }
     }
 
-    /// The damage is in a partition that opening the store looks at.
+    /// Opening the store looks at this partition.
     #[cfg(feature = "sqlite")]
     #[tokio::test]
-    async fn damaged_partition_of_sessions_affects_no_other() {
+    async fn partition_of_sessions_that_cannot_be_read_affects_no_other() {
         let directory = tempfile::tempdir().expect("a directory");
         let url = format!("sqlite:{}/", directory.path().display());
         let open = async || open_store(&url, &OpenStoreOptions::new()).await;
@@ -476,7 +479,13 @@ mod tests {
         std::fs::write(&file, vec![b'x'; 8_192]).expect("damaged");
         let store = open().await.expect("the other partitions are whole");
         assert!(store.get(&memories, "k").await.expect("read").is_some());
-        assert!(store.get(&sessions, "k").await.is_err(), "the damaged one is reported");
+        assert_eq!(store.get(&sessions, "k").await.expect_err("it is reported").kind(), ErrorKind::Corrupt);
+        drop(store);
+        std::fs::remove_file(&file).expect("removed");
+        std::fs::create_dir(&file).expect("something else is in its place");
+        let store = open().await.expect("the other partitions are there");
+        assert!(store.get(&memories, "k").await.expect("read").is_some());
+        assert_eq!(store.get(&sessions, "k").await.expect_err("it is reported").kind(), ErrorKind::Unavailable);
     }
 
     #[tokio::test]

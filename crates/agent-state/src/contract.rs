@@ -161,7 +161,8 @@ impl Expected {
 /// so that a process that lost the session while it was stalled cannot write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
-    /// The namespace of the row, in the store and the partition that hold the states: `_treehold/agent-state`.
+    /// The namespace of the row, in the store and the partition that hold the states: that of the user, or of the tenant for a slot without a
+    /// user. A fence in another partition is [`Unsupported`](ErrorKind::Unsupported), as no commit spans two.
     pub namespace: Namespace,
     /// Its key.
     pub key: String,
@@ -413,7 +414,8 @@ pub trait AgentStateStore: Send + Sync + fmt::Debug + fmt::Display {
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if the value is not the expected one or the fence fell; nothing is written then.
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a bad key, [`TooLarge`](ErrorKind::TooLarge) for a value over the limit.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a bad key, [`TooLarge`](ErrorKind::TooLarge) for a value over the limit,
+    /// [`Unsupported`](ErrorKind::Unsupported) for a fence that cannot be checked in the same commit.
     async fn save(&self, slot: &StateSlot, key: &str, value: &Json, options: SaveOptions) -> Result<Option<StateVersion>>;
 
     /// Saves a list, always the whole list; an empty one replaces the stored one too. Returns the version that this save gave it.
@@ -462,7 +464,7 @@ pub trait AgentStateStore: Send + Sync + fmt::Debug + fmt::Display {
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) from [`FenceFallen`] if the fence fell, also of an absent session; nothing is removed then.
-    /// Otherwise as [`AgentStateStore::get`].
+    /// [`Unsupported`](ErrorKind::Unsupported) as for [`AgentStateStore::save`]. Otherwise as [`AgentStateStore::get`].
     async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()>;
 
     /// Removes a key: the single value, the list, or both, see [`DeleteOptions::form`]. Removing an absent one is not an error, unless the
@@ -470,7 +472,8 @@ pub trait AgentStateStore: Send + Sync + fmt::Debug + fmt::Display {
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) from [`StateConflict`] if the value is not the expected one, and from [`FenceFallen`] if the fence
-    /// fell, also of an absent value; nothing is removed then. Otherwise as [`AgentStateStore::get`].
+    /// fell, also of an absent value; nothing is removed then. [`Unsupported`](ErrorKind::Unsupported) as for [`AgentStateStore::save`].
+    /// Otherwise as [`AgentStateStore::get`].
     async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()>;
 
     /// Returns a page of the sessions of a user, or of the anonymous ones.

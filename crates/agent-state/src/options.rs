@@ -87,7 +87,8 @@ impl AgentStatesOptions {
         self
     }
 
-    /// Sets when sessions expire.
+    /// Sets when sessions expire. An expired session is absent at once. A sweep frees its space, later by less than a quarter of the time to
+    /// live, or than 64 seconds if that is more, and never by over 12 days.
     #[must_use]
     pub fn with_expiry(mut self, expiry: Expiry) -> Self {
         self.expiry = expiry;

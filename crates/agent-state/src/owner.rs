@@ -5,7 +5,7 @@ use treehold_core::error::{Error, Result};
 use treehold_core::json::Json;
 use treehold_core::reserved::AGENT_STATE;
 use treehold_core::scope::check_id;
-use treehold_store::Namespace;
+use treehold_store::{Namespace, Partition};
 
 /// The longest name of a lock, a queue, a log, a snapshot, a task or an entry of a transcript, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
@@ -86,14 +86,26 @@ impl BundleOwner {
 
     /// Returns the namespace of one part of the bundle. All rows of a user are beneath the user.
     pub(crate) fn rows<'a>(&'a self, part: &'a str, beneath: impl IntoIterator<Item = &'a str>) -> Result<Namespace> {
-        let users: &[&str] = match &self.users {
-            Users::One(user) => &["users", user],
-            Users::Anonymous => &["anonymous"],
-            Users::All => &["shared"],
-        };
-        let owner = AGENT_STATE.into_iter().chain([&*self.tenant]).chain(users.iter().copied()).chain(["agents", &*self.agent]);
-        Namespace::new(owner.chain(["bundle", part]).chain(beneath))
+        let beneath = ["agents", &*self.agent, "bundle", part].into_iter().chain(beneath);
+        match &self.users {
+            Users::One(user) => of_user(&self.tenant, Some(user), beneath),
+            Users::Anonymous => of_user(&self.tenant, None, beneath),
+            Users::All => of_tenant(&self.tenant, ["shared"].into_iter().chain(beneath)),
+        }
     }
+}
+
+/// Returns a namespace of a user, in the user's partition. That of the anonymous user is in the partition of the tenant.
+pub(crate) fn of_user<'a>(tenant: &str, user: Option<&str>, beneath: impl IntoIterator<Item = &'a str>) -> Result<Namespace> {
+    match user {
+        Some(user) => Partition::new([tenant, user])?.namespace(AGENT_STATE.into_iter().chain(beneath)),
+        None => of_tenant(tenant, ["anonymous"].into_iter().chain(beneath)),
+    }
+}
+
+/// Returns a namespace of what the users of a tenant share, in the partition of the tenant.
+pub(crate) fn of_tenant<'a>(tenant: &str, beneath: impl IntoIterator<Item = &'a str>) -> Result<Namespace> {
+    Partition::new([tenant])?.namespace(AGENT_STATE.into_iter().chain(beneath))
 }
 
 impl fmt::Display for BundleOwner {

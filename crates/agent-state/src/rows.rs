@@ -1,29 +1,24 @@
 //! The location and form of each row.
 //!
-//! Every row of a user is below the user's own namespace, so one prefix covers all of a user's data. Two small directories are above the
-//! users: the users of an agent, and the data that is to be removed. `docs/design/agent-state.md` has the map.
+//! Every row of a user is in the user's partition, so one commit may change any of it. Two lists are elsewhere: the users of an agent, in the
+//! partition of the tenant, and the [schedule](crate::schedule) of sweeps. `docs/design/agent-state.md` has the map.
 //!
 //! Every row starts with a check sum of what follows, so that a damaged row is reported and never used.
 
-use crate::owner::BundleOwner;
+use crate::owner::{BundleOwner, of_tenant, of_user};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::json::{row, stored};
-use treehold_core::reserved::{AGENT_STATE, RESERVED_ROOT};
+use treehold_store::proof::Proof;
 use treehold_store::{Namespace, escape_key, unescape_key};
 use uuid::Uuid;
 
-/// The data that is to be removed, and when to look whether sessions have expired. No tenant can have this name.
-pub(crate) fn due_rows() -> Namespace {
-    Namespace::new(AGENT_STATE.into_iter().chain([RESERVED_ROOT, "due"])).expect("four plain components")
-}
-
-/// The users that have sessions of an agent. A save that creates a session writes the row of its user.
+/// The users that have sessions of an agent.
 pub(crate) fn users_of(tenant: &str, agent: &str) -> Result<Namespace> {
-    Namespace::new(AGENT_STATE.into_iter().chain([tenant, "directory", agent]))
+    of_tenant(tenant, ["directory", agent])
 }
 
 /// Whose rows: those of a user of a tenant, for one agent.
@@ -37,12 +32,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     fn beneath<const N: usize>(&self, components: [&str; N]) -> Result<Namespace> {
-        let user: &[&str] = match &self.user {
-            Some(user) => &["users", user],
-            None => &["anonymous"],
-        };
-        let head = AGENT_STATE.into_iter().chain([self.tenant.as_str()]).chain(user.iter().copied());
-        Namespace::new(head.chain(["agents", &self.agent]).chain(components))
+        of_user(&self.tenant, self.user.as_deref(), ["agents", &*self.agent].into_iter().chain(components))
     }
 
     /// The owner of the rows that the parts of a bundle keep for the same user and agent.
@@ -53,9 +43,19 @@ impl Owner {
         }
     }
 
-    /// The rows of sessions, the heads of their values, and the last versions of deleted values.
+    /// The rows of sessions, the heads of their values, the last versions of deleted values, and the owner's proofs.
     pub(crate) fn states(&self) -> Result<Namespace> {
         self.beneath(["states"])
+    }
+
+    /// The data that is to be removed, and the sessions that may have expired, by the time of the visit that does it.
+    pub(crate) fn due(&self) -> Result<Namespace> {
+        self.beneath(["due"])
+    }
+
+    /// Returns the proof that the directory has the user. Every session needs it.
+    pub(crate) fn directory_proof(&self) -> Result<Proof> {
+        Ok(Proof::new(self.states()?, "p\u{1}directory", users_of(&self.tenant, &self.agent)?, self.user_key(), ""))
     }
 
     /// All logs of a session.
@@ -162,6 +162,16 @@ pub(crate) fn position_key(position: u64) -> String {
     format!("{position:020}")
 }
 
+/// Returns a time in milliseconds since 1970 as the beginning of a key.
+pub(crate) fn time_key(at: i64) -> String {
+    position_key(at.max(0).unsigned_abs())
+}
+
+/// Returns the time at the beginning of a key.
+pub(crate) fn time_of(key: &str) -> Option<i64> {
+    key.get(..20).and_then(|digits| digits.parse().ok())
+}
+
 /// Makes the error for a row that no writer makes.
 pub(crate) fn corrupt(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the stored {what} is damaged; restore it from a backup or delete it"))
@@ -263,10 +273,9 @@ pub(crate) enum Task {
 }
 
 impl Due {
-    /// Returns the key: by time, so that the sweeper reads only what is due.
-    pub(crate) fn key(&self, at: i64) -> String {
-        let Owner { tenant, agent, .. } = &self.owner;
-        let (user, session, data) = (self.owner.user_key(), &self.session, &self.data);
+    /// Returns the key, which begins with the time of the visit.
+    pub(crate) fn key(&self, visit: i64) -> String {
+        let Self { session, data, .. } = self;
         let task = match &self.task {
             Task::Expire => "expire".to_owned(),
             Task::RemoveData => "data".to_owned(),
@@ -274,11 +283,6 @@ impl Due {
             Task::EndStage(_, segment) => format!("stage\u{1}{segment}"),
             Task::RemoveSegment(_, segment) => format!("segment\u{1}{segment}"),
         };
-        format!("{}\u{1}{tenant}\u{1}{user}\u{1}{agent}\u{1}{session}\u{1}{data}\u{1}{task}", position_key(at.max(0).unsigned_abs()))
-    }
-
-    /// Returns the time of a key in milliseconds since 1970.
-    pub(crate) fn time_of(key: &str) -> Option<i64> {
-        key.get(..20).and_then(|digits| digits.parse().ok())
+        format!("{}\u{1}{session}\u{1}{data}\u{1}{task}", time_key(visit))
     }
 }

@@ -6,9 +6,10 @@ use crate::contract::{
     StateForm, StateKey, StateVersion, UserPage, VersionedState,
 };
 use crate::log::{COMMIT_BYTES_MAX, COMMIT_ROWS_MAX, Plan, plan};
+use crate::proofs::{NeededProof, SessionProofs};
 use crate::rows::{
-    Due, FLOOR_TIME, Floor, Form, HeadMeta, Owner, SESSIONS, SessionRow, Task, corrupt, due_rows, floor_key, head_key, heads_prefix,
-    new_id, position_key, read_head_key, sealed_row, session_floor_key, session_key, unsealed_row, user_of_key, users_of,
+    Due, FLOOR_TIME, Floor, Form, HeadMeta, Owner, SESSIONS, SessionRow, Task, corrupt, floor_key, head_key, heads_prefix, new_id,
+    position_key, read_head_key, sealed_row, session_floor_key, session_key, unsealed_row, user_of_key, users_of,
 };
 use crate::slot::StateSlot;
 use crate::states::AgentStates;
@@ -27,6 +28,7 @@ use treehold_core::ops::Version;
 use treehold_core::retry::Attempts;
 use treehold_core::scope::check_id;
 use treehold_core::work;
+use treehold_store::proof::Proof;
 use treehold_store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions, Store};
 
 /// How many users a listing checks at the same time.
@@ -77,6 +79,8 @@ pub(crate) struct Seen {
     pub(crate) head: Option<SeenHead>,
     /// The version after which the value's versions continue if there is no head.
     floor: u64,
+    /// The proofs that exist, for a save.
+    proofs: Vec<Item>,
 }
 
 pub(crate) struct SeenSession {
@@ -186,23 +190,24 @@ impl StoreStates {
         Ok(())
     }
 
-    /// Reads a session, the head of a value and, for a save, where its versions continue. Cost: one round trip.
-    pub(crate) async fn look(&self, owner: &Owner, slot: &StateSlot, form: Form, key: &str, look: Look) -> Result<Seen> {
+    /// Reads a session, the head of a value and, for a save, where its versions continue and which of its proofs exist. Cost: one round trip.
+    pub(crate) async fn look(&self, owner: &Owner, slot: &StateSlot, form: Form, key: &str, look: Look<'_>) -> Result<Seen> {
         let session = slot.session();
         let mut keys = vec![session_key(session), head_key(session, form, key)];
-        if look == Look::ToSave {
+        if let Look::ToSave(proofs) = look {
             keys.extend([session_floor_key(session), floor_key(session, form, key)]);
+            keys.extend(proofs.all().map(|proof| proof.key().to_owned()));
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let found = self.store().get_many(&owner.states()?, &keys, look != Look::ForVersion).await?;
+        let found = self.store().get_many(&owner.states()?, &keys, !matches!(look, Look::ForVersion)).await?;
         let mut found = found.into_iter();
         let session = found.next().flatten().map(|item| SeenSession::read(&item)).transpose()?;
         let head = found.next().flatten().map(SeenHead::read).transpose()?;
         let mut floor = 0;
-        for item in found.flatten() {
+        for item in found.by_ref().take(2).flatten() {
             floor = unsealed_row::<Floor>("last version of a state", &item.value)?.version.max(floor);
         }
-        Ok(Seen { session, head, floor })
+        Ok(Seen { session, head, floor, proofs: found.flatten().collect() })
     }
 
     async fn put(&self, slot: &StateSlot, key: &str, given: Given<'_>, options: &SaveOptions) -> Result<Option<StateVersion>> {
@@ -212,7 +217,10 @@ impl StoreStates {
         let (content, digests) = (given.content(&prepared), &prepared.digests);
         let (mut attempts, mut missing_at) = (Attempts::new(), None);
         loop {
-            let seen = self.look(&owner, slot, content.form(), key, Look::ToSave).await?;
+            let time_to_live = self.states.options.expiry.time_to_live(slot);
+            let expires_at = time_to_live.map(|time_to_live| self.due_at(time_to_live));
+            let proofs = SessionProofs::new(&owner, self.states.now(), expires_at)?;
+            let seen = self.look(&owner, slot, content.form(), key, Look::ToSave(&proofs)).await?;
             let current = seen.current()?;
             if !options.expected.admits(current) {
                 return Err(StateConflict::new(slot, key, options.expected, current).into_error());
@@ -238,7 +246,7 @@ impl StoreStates {
                 }
             }
             let plan = plan(before.as_ref(), &content, digests.as_ref(), kept.as_deref())?;
-            let save = Save { owner: &owner, slot, key, form: content.form(), seen: &seen, data: &data };
+            let save = Save { owner: &owner, slot, key, form: content.form(), seen: &seen, data: &data, time_to_live, proofs: &proofs };
             let version = seen.next_version()?;
             if self.write(&save, plan, version, options).await? {
                 return Ok(StateVersion::new(version));
@@ -250,19 +258,22 @@ impl StoreStates {
     /// Writes what a save planned. Returns false, without an effect, if another writer was faster.
     async fn write(&self, save: &Save<'_>, plan: Plan<'_>, version: u64, options: &SaveOptions) -> Result<bool> {
         let (states, head_key) = (save.owner.states()?, head_key(save.slot.session(), save.form, save.key));
-        let mut batch = fenced(options.fence.as_ref());
+        let mut batch = fenced(save.owner, options.fence.as_ref())?;
         let head_condition = save.seen.head.as_ref().map_or(Condition::Absent, |head| Condition::Version(head.version));
         batch = batch.expect(&states, &head_key, head_condition);
-        batch = self.put_session(batch, save)?;
+        let (batch_of_session, mut proofs) = self.put_session(batch, save)?;
+        batch = batch_of_session;
         let log = plan.body.log.as_ref().map(|log| log.id.clone());
         let leaving = self.leaving(save, &plan)?;
         let (leaving_now, leaving_later) = leaving.split_at(leaving.len().min(COMMIT_ROWS_MAX));
         batch = self.retire(batch, leaving_now);
-        if let (Some(log), Some(retention)) = (&log, self.states.options.retention) {
+        if let (Some(log), Some(retention), false) = (&log, self.states.options.retention, plan.dropped.is_empty()) {
+            let visit = save.owner.visit_for(self.states.now(), self.due_at(retention));
             for segment in &plan.dropped {
                 let due = save.due(Task::RemoveSegment(log.clone(), segment.clone()));
-                batch = batch.put(&due_rows(), due.key(self.due_at(retention)), sealed_row(&due));
+                batch = batch.put(&save.owner.due()?, due.key(visit), sealed_row(&due));
             }
+            proofs.push(self.states.needed_visit(save.owner, visit).await?);
         }
         let stage = match (&log, &plan.staged) {
             (Some(log), Some(segment)) => Some(self.stage(save, log, segment, &plan).await?),
@@ -276,16 +287,17 @@ impl StoreStates {
             _ => None,
         };
         if let Some(stage) = &stage {
-            batch = batch.expect(&due_rows(), stage, Condition::Exists).delete(&due_rows(), stage);
+            let due = save.owner.due()?;
+            batch = batch.expect(&due, stage, Condition::Exists).delete(&due, stage);
         }
         let meta = HeadMeta { version, data: save.data.to_owned(), log };
         batch = batch.put_with_meta(&states, head_key, sealed_row(&meta), plan.body.encode());
-        let committed = self.commit(batch, options.fence.is_some()).await;
+        let committed = self.commit_with(save.owner, batch, &proofs, options.fence.is_some()).await;
         match (&committed, stage) {
             (Ok(true), _) => self.retire_later(leaving_later).await,
             // After any other error the save may have taken effect; a sweep finds out.
-            (Ok(false), Some(stage)) => self.states.abandon(&stage).await,
-            (Err(error), Some(stage)) if !error.may_have_effect() => self.states.abandon(&stage).await,
+            (Ok(false), Some(stage)) => self.states.abandon(save.owner, &stage).await,
+            (Err(error), Some(stage)) if !error.may_have_effect() => self.states.abandon(save.owner, &stage).await,
             _ => {}
         }
         committed
@@ -294,18 +306,27 @@ impl StoreStates {
     /// Writes the messages of a large save, before its head. Returns the key of the row that says so.
     async fn stage(&self, save: &Save<'_>, log: &str, segment: &str, plan: &Plan<'_>) -> Result<String> {
         let due = save.due(Task::EndStage(log.to_owned(), segment.to_owned()));
-        let stage = due.key(self.due_at(STAGE_TIME));
-        self.store().commit(Batch::new().put(&due_rows(), &stage, sealed_row(&due))).await?;
-        let staged = self.stage_rows(&save.owner.segment(save.data, log, segment)?, &stage, plan).await;
+        let visit = save.owner.visit_for(self.states.now(), self.due_at(STAGE_TIME));
+        let (owner, stage) = (save.owner, due.key(visit));
+        let mut attempts = Attempts::new();
+        loop {
+            let proofs = [self.states.needed_visit(owner, visit).await?];
+            let staged = Batch::new().put(&owner.due()?, &stage, sealed_row(&due));
+            if self.commit_with(owner, staged, &proofs, false).await? {
+                break;
+            }
+            attempts.lost().await?;
+        }
+        let staged = self.stage_rows(&owner.due()?, &owner.segment(save.data, log, segment)?, &stage, plan).await;
         if let Err(error) = staged {
-            self.states.abandon(&stage).await;
+            self.states.abandon(owner, &stage).await;
             return Err(error);
         }
         Ok(stage)
     }
 
-    async fn stage_rows(&self, rows: &Namespace, stage: &str, plan: &Plan<'_>) -> Result<()> {
-        let start = || Batch::new().expect(&due_rows(), stage, Condition::Exists);
+    async fn stage_rows(&self, due: &Namespace, rows: &Namespace, stage: &str, plan: &Plan<'_>) -> Result<()> {
+        let start = || Batch::new().expect(due, stage, Condition::Exists);
         let (mut batch, mut bytes) = (start(), 0);
         for (position, digest, text) in &plan.rows {
             batch = batch.put_with_meta(rows, position_key(*position), digest.to_vec(), (*text).to_owned());
@@ -346,11 +367,11 @@ impl StoreStates {
         }
     }
 
-    /// Adds the row of the session to the batch of a save: creates it, counts a new head, or renews its expiry.
-    fn put_session(&self, batch: Batch, save: &Save<'_>) -> Result<Batch> {
-        let Save { owner, slot, seen, .. } = save;
+    /// Adds the row of the session to the batch of a save: creates it, counts a new head, or renews its expiry. Returns the proofs that the
+    /// batch then needs, too.
+    fn put_session(&self, batch: Batch, save: &Save<'_>) -> Result<(Batch, Vec<NeededProof>)> {
+        let Save { owner, slot, seen, time_to_live, proofs, .. } = *save;
         let (states, session_key) = (owner.states()?, session_key(slot.session()));
-        let time_to_live = self.states.options.expiry.time_to_live(slot);
         let condition = seen.session.as_ref().map_or(Condition::Absent, |session| Condition::Version(session.version));
         let mut batch = batch.expect(&states, &session_key, condition);
         let is_new_head = seen.live().is_none();
@@ -367,19 +388,25 @@ impl StoreStates {
                 format!("a session may have at most {max} keys; delete some or use another session"),
             ));
         }
+        let mut needed = Vec::new();
         if row.is_none() {
-            batch = batch.put(&users_of(&owner.tenant, &owner.agent)?, owner.user_key(), "");
+            needed.push(&proofs.directory);
         }
-        if let Some(time_to_live) = time_to_live.filter(|_| next.due && !row.is_some_and(|row| row.due)) {
+        if let Some((visit, proof)) = &proofs.expiry
+            && !row.is_some_and(|row| row.due)
+        {
             let due = save.due(Task::Expire);
-            batch = batch.put(&due_rows(), due.key(self.due_at(time_to_live)), sealed_row(&due));
+            batch = batch.put(&owner.due()?, due.key(*visit), sealed_row(&due));
+            needed.push(proof);
         }
+        let found = |proof: &Proof| seen.proofs.iter().find(|found| found.key == proof.key());
+        let needed = needed.into_iter().map(|proof| self.states.needed(proof.clone(), found(proof))).collect();
         if row != Some(&next) {
             batch = batch.put_item(&states, session_key, sealed_row(&next), Bytes::new(), time_to_live);
         } else if time_to_live.is_some() || seen.session.as_ref().is_some_and(|session| session.expires_at.is_some()) {
             batch = batch.touch(&states, session_key, time_to_live);
         }
-        Ok(batch)
+        Ok((batch, needed))
     }
 
     /// Returns when a time to live that starts now ends, in milliseconds since 1970.
@@ -389,13 +416,13 @@ impl StoreStates {
 
     /// Commits a batch, whose first condition is the fence if there is one. Returns whether it was applied; it was not if another writer
     /// was faster.
-    pub(crate) async fn commit(&self, batch: Batch, is_fenced: bool) -> Result<bool> {
-        match self.store().commit(batch).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() != ErrorKind::Conflict => Err(error),
-            Err(error) if is_fenced && error.change() == Some(0) => Err(FenceFallen.into_error()),
-            Err(_) => Ok(false),
-        }
+    async fn commit(&self, batch: Batch, is_fenced: bool) -> Result<bool> {
+        applied(self.store().commit(batch).await, is_fenced)
+    }
+
+    /// Commits a batch that needs proofs, as [`AgentStates::commit_with`]. Otherwise as [`StoreStates::commit`].
+    async fn commit_with(&self, owner: &Owner, batch: Batch, proofs: &[NeededProof], is_fenced: bool) -> Result<bool> {
+        applied(self.states.commit_with(owner, batch, proofs).await, is_fenced)
     }
 
     /// Reads a value and puts it together; `None` if it is absent.
@@ -528,9 +555,9 @@ impl StoreStates {
 }
 
 /// What a read of a head is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    ToSave,
+#[derive(Clone, Copy)]
+pub(crate) enum Look<'a> {
+    ToSave(&'a SessionProofs),
     ToRead,
     ForVersion,
 }
@@ -541,7 +568,9 @@ impl AgentStateStore for StoreStates {
         StateCapabilities::new().with_shared(self.states.is_shared()).with_versions(true).with_list_versions(true).with_fences(true)
     }
 
-    /// Cost: two round trips; more if another writer was faster.
+    /// Cost: two round trips. Two more for the first session of a user, and for a new one of a user again a day later; and for a new session
+    /// that expires unless a sweep is scheduled near that time. A save of several commits takes one read and these commits more, and one
+    /// whose messages leave a segment one read. More if another writer was faster.
     async fn save(&self, slot: &StateSlot, key: &str, value: &Json, options: SaveOptions) -> Result<Option<StateVersion>> {
         self.put(slot, key, Given::Single(value), &options).await
     }
@@ -591,13 +620,14 @@ impl AgentStateStore for StoreStates {
     /// tool runs. What a bundle keeps of a session without states is removed, too. The logs are removed afterwards; if that fails or is
     /// interrupted, a sweep finishes it. A damaged session can be deleted, too.
     ///
-    /// Cost: five round trips, one more if the user has no other session, and two for each log. Two for a session without states.
+    /// Cost: eight round trips, six more if the user has no other session, and one for each log. Two more unless a sweep is scheduled for
+    /// deletions of the user, as it is for up to 4.6 hours after one. Two for a session without states.
     async fn delete_session(&self, slot: &StateSlot, options: DeleteSessionOptions) -> Result<()> {
         let owner = self.owner(slot.user())?;
         let (states, session_key) = (owner.states()?, session_key(slot.session()));
         let mut attempts = Attempts::new();
         loop {
-            let mut batch = remove_session(fenced(options.fence.as_ref()), &owner.bundle()?, slot.session())?;
+            let mut batch = remove_session(fenced(&owner, options.fence.as_ref())?, &owner.bundle()?, slot.session())?;
             let Some(session) = self.store().get(&states, &session_key).await? else {
                 if self.commit(batch.expect(&states, &session_key, Condition::Absent), options.fence.is_some()).await? {
                     return Ok(());
@@ -623,7 +653,7 @@ impl AgentStateStore for StoreStates {
             }
             batch = batch.put_for(&states, session_floor_key(slot.session()), sealed_row(&Floor { version: floor }), FLOOR_TIME);
             let due = |data| Due { owner: owner.clone(), session: slot.session().to_owned(), data, task: Task::RemoveData };
-            if self.commit_removal(batch, data.into_iter().map(due).collect(), options.fence.is_some()).await? {
+            if self.commit_removal(&owner, batch, data.into_iter().map(due).collect(), options.fence.is_some()).await? {
                 return Ok(());
             }
             attempts.lost().await?;
@@ -632,7 +662,8 @@ impl AgentStateStore for StoreStates {
 
     /// Both forms of a key are gone with one commit. The last value takes the session along, but not what a bundle keeps of it.
     ///
-    /// Cost: two round trips, and two for a log. As [`AgentStateStore::delete_session`] for the last value.
+    /// Cost: two round trips. For a value with a log seven or eight, and two more unless a sweep is scheduled for deletions. As
+    /// [`AgentStateStore::delete_session`] for the last value.
     async fn delete(&self, slot: &StateSlot, key: &str, options: DeleteOptions) -> Result<()> {
         self.check_key(key)?;
         let owner = self.owner(slot.user())?;
@@ -742,7 +773,7 @@ impl StoreStates {
         if !options.expected.admits(current) {
             return Err(StateConflict::new(slot, key, options.expected, current).into_error());
         }
-        let (batch, is_fenced) = (fenced(options.fence.as_ref()), options.fence.is_some());
+        let (batch, is_fenced) = (fenced(owner, options.fence.as_ref())?, options.fence.is_some());
         let Some(session) = session.filter(|_| !heads.is_empty()) else {
             return if is_fenced { self.commit(batch, true).await } else { Ok(true) };
         };
@@ -768,21 +799,22 @@ impl StoreStates {
             let time_to_live = self.states.options.expiry.time_to_live(slot);
             batch = batch.put_item(&states, session_key, sealed_row(&row), Bytes::new(), time_to_live);
         }
-        self.commit_removal(batch, dues, is_fenced).await
+        self.commit_removal(owner, batch, dues, is_fenced).await
     }
 
     /// Commits a deletion, and then removes what remains. Otherwise as [`StoreStates::commit`].
-    async fn commit_removal(&self, mut batch: Batch, dues: Vec<Due>, is_fenced: bool) -> Result<bool> {
-        let now = self.states.now();
+    async fn commit_removal(&self, owner: &Owner, mut batch: Batch, dues: Vec<Due>, is_fenced: bool) -> Result<bool> {
+        let visit = owner.visit_for_deletion(self.states.now());
         for due in &dues {
-            batch = batch.put(&due_rows(), due.key(now), sealed_row(due));
+            batch = batch.put(&owner.due()?, due.key(visit), sealed_row(due));
         }
-        if !self.commit(batch, is_fenced).await? {
+        let proofs = if dues.is_empty() { Vec::new() } else { vec![self.states.needed_visit(owner, visit).await?] };
+        if !self.commit_with(owner, batch, &proofs, is_fenced).await? {
             return Ok(false);
         }
         for due in &dues {
             // The state is gone, whatever happens to its log.
-            if let Err(error) = self.states.remove(due, &due.key(now)).await {
+            if let Err(error) = self.states.remove(due, &due.key(visit)).await {
                 tracing::warn!(%error, session = due.session, "the messages of a deleted state remain until the next sweep");
             }
         }
@@ -798,6 +830,8 @@ struct Save<'a> {
     form: Form,
     seen: &'a Seen,
     data: &'a str,
+    time_to_live: Option<Duration>,
+    proofs: &'a SessionProofs,
 }
 
 impl Save<'_> {
@@ -806,12 +840,27 @@ impl Save<'_> {
     }
 }
 
-/// Starts a batch with its fence as the first condition.
-fn fenced(fence: Option<&Fence>) -> Batch {
-    match fence {
-        Some(fence) => Batch::new().expect(&fence.namespace, &fence.key, Condition::Version(fence.version)),
-        None => Batch::new(),
+/// Returns whether a commit was applied, whose first condition is the fence if there is one.
+fn applied<T>(committed: Result<T>, is_fenced: bool) -> Result<bool> {
+    match committed {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() != ErrorKind::Conflict => Err(error),
+        Err(error) if is_fenced && error.change() == Some(0) => Err(FenceFallen.into_error()),
+        Err(_) => Ok(false),
     }
+}
+
+/// Starts a batch with its fence as the first condition.
+fn fenced(owner: &Owner, fence: Option<&Fence>) -> Result<Batch> {
+    let Some(fence) = fence else { return Ok(Batch::new()) };
+    if !fence.namespace.shares_partition(&owner.states()?) {
+        let (theirs, own) = (fence.namespace.partition(), owner.states()?.partition());
+        let message = format!(
+            "the fence is in the partition `{theirs}` and the states are in `{own}`; use a turn of the session, or a lock of the same partition"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message).without_effect());
+    }
+    Ok(Batch::new().expect(&fence.namespace, &fence.key, Condition::Version(fence.version)))
 }
 
 /// Decodes a head, on another thread if it is large.

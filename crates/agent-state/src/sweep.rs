@@ -2,69 +2,161 @@
 //!
 //! A deletion hides a session with one commit, which also records the data that remains to be removed. A session that can expire has a
 //! row that says when to look at it; if it was renewed by then, the row moves to its next time. So a save never touches that row.
+//!
+//! These rows are in the partition of the owner. The [`schedule`] says which owner to visit, and when.
 
 use crate::bundle::remove_session;
 use crate::rows::{
-    Due, FLOOR_TIME, Floor, HeadMeta, Owner, SESSIONS, SessionRow, Task, due_rows, head_key, heads_prefix, read_head_key, sealed_row,
-    session_floor_key, session_key, unsealed_row, users_of,
+    Due, FLOOR_TIME, Floor, HeadMeta, Owner, SessionRow, Task, corrupt, head_key, heads_prefix, read_head_key, sealed_row,
+    session_floor_key, session_key, time_key, time_of, unsealed_row,
 };
+use crate::schedule::{Scheduled, Visit, schedule};
 use crate::states::AgentStates;
 use crate::value::Body;
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use treehold_core::error::{ErrorKind, Result};
+use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_store::{Batch, Condition, Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions};
 
 /// The shortest time between two looks at a session, in milliseconds.
 const LOOK_AGAIN: i64 = 1_000;
 
+/// How many visits and rows one sweep handles for each session that it may remove.
+const STEPS: usize = 10;
+
+/// The progress of one call of [`AgentStates::sweep`].
+struct Round {
+    sessions_left: usize,
+    steps_left: usize,
+    removed: usize,
+    failures: usize,
+    failed: Option<Error>,
+}
+
+impl Round {
+    fn new(sessions_max: usize) -> Self {
+        Self { sessions_left: sessions_max, steps_left: sessions_max.saturating_mul(STEPS), removed: 0, failures: 0, failed: None }
+    }
+
+    fn is_over(&self) -> bool {
+        self.sessions_left == 0 || self.steps_left == 0
+    }
+
+    fn fail(&mut self, error: Error, key: &str) {
+        tracing::warn!(%error, key, "the rows of an expired or deleted state remain until the next sweep");
+        self.failures += 1;
+        self.failed = Some(error);
+    }
+
+    fn end(self) -> Result<usize> {
+        self.failed.map_or(Ok(self.removed), Err)
+    }
+}
+
 impl AgentStates {
-    /// Removes what expired sessions and interrupted deletions left behind, for at most `sessions_max` sessions. Returns how many it
-    /// removed. What is not accessible is left alone.
+    /// Removes what expired sessions and interrupted deletions left behind, for at most `sessions_max` sessions. Looks at 10 times as many
+    /// sessions and users at most. Returns how many sessions it removed. What is not accessible is left alone.
     ///
-    /// Cost: one round trip if nothing is due.
+    /// A session is removed later than it expired by less than a quarter of its time to live, or than 64 seconds if that is more, and never by
+    /// over 12 days. The data of an interrupted deletion is removed after up to 4.6 hours.
+    ///
+    /// Cost: one round trip if nothing is due. Otherwise about seven for each user and time, and those of the sessions.
     ///
     /// # Errors
     /// The last error of the store, after everything else was removed.
     pub async fn sweep(&self, sessions_max: usize) -> Result<usize> {
         let now = self.now();
         let mut options = ScanOptions::new().with_values(true).with_limit(self.options.page_max.max(1));
-        let (mut removed, mut failed) = (0, None);
+        let mut round = Round::new(sessions_max);
         loop {
-            let page = self.store.scan(&due_rows(), options.clone()).await?;
+            let page = self.store.scan(&schedule(), options.clone()).await?;
             for entry in page.entries {
                 let ScanEntry::Item(item) = entry else { continue };
-                if removed == sessions_max || Due::time_of(&item.key).is_some_and(|at| at > now) {
-                    return failed.map_or(Ok(removed), Err);
+                if round.is_over() || time_of(&item.key).is_some_and(|at| at > now) {
+                    return round.end();
                 }
-                // One session that cannot be removed does not stop the others.
-                match self.sweep_one(&item).await {
-                    Ok(is_removed) => removed += usize::from(is_removed),
-                    Err(error) => {
-                        tracing::warn!(%error, key = item.key, "the rows of an expired or deleted state remain until the next sweep");
-                        failed = Some(error);
-                    }
+                if let Err(error) = self.sweep_scheduled(&item, &mut round).await {
+                    round.fail(error, &item.key);
                 }
             }
             match page.next {
                 Some(next) => options.start_after = Some(next),
-                None => return failed.map_or(Ok(removed), Err),
+                None => return round.end(),
             }
         }
     }
 
-    async fn sweep_one(&self, item: &Item) -> Result<bool> {
+    /// Does what a row of the schedule says, and removes the row once nothing is left to do.
+    async fn sweep_scheduled(&self, item: &Item, round: &mut Round) -> Result<()> {
+        let failures = round.failures;
+        match unsealed_row("schedule of sweeps", &item.value)? {
+            Scheduled::Visit(Visit { owner }) if self.admits(&owner.tenant, owner.user.as_deref()) => {
+                self.visit(&owner, time_of(&item.key).unwrap_or_default(), round).await?;
+            }
+            Scheduled::Former(due) if self.admits(&due.owner.tenant, due.owner.user.as_deref()) => {
+                self.give_to_owner(item, &due).await?;
+            }
+            _ => return Ok(()),
+        }
+        // What fails again and again takes no turn from the others.
+        round.steps_left -= usize::from(failures == round.failures && round.steps_left > 0);
+        Ok(())
+    }
+
+    /// Moves a row of an earlier version from the schedule to its owner, whom a sweep visits soon.
+    async fn give_to_owner(&self, item: &Item, due: &Due) -> Result<()> {
+        let owner = &due.owner;
+        let visit = owner.visit_for(self.now(), self.now());
+        let proof = self.needed_visit(owner, visit).await?;
+        match self.commit_with(owner, Batch::new().put(&owner.due()?, due.key(visit), sealed_row(due)), &[proof]).await {
+            Ok(_) => self.store.commit(Batch::new().delete(&schedule(), &item.key)).await.map(drop),
+            // Another sweep was faster.
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Does what is due of an owner at a visit, and removes the visit unless something is left.
+    async fn visit(&self, owner: &Owner, visit: i64, round: &mut Round) -> Result<()> {
+        let mut options = due_at_visit(visit).with_values(true).with_limit(self.options.page_max.max(1));
+        loop {
+            let page = self.store.scan(&owner.due()?, options.clone()).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                if round.is_over() {
+                    return Ok(());
+                }
+                // One session that cannot be removed does not stop the others.
+                match self.sweep_one(owner, &item).await {
+                    Ok(is_removed) => {
+                        round.steps_left -= 1;
+                        round.sessions_left -= usize::from(is_removed);
+                        round.removed += usize::from(is_removed);
+                    }
+                    Err(error) => round.fail(error, &item.key),
+                }
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
+            }
+        }
+        let is_needed = async {
+            let left = self.store.scan(&owner.due()?, due_at_visit(visit).with_limit(1)).await?;
+            Ok(!left.entries.is_empty())
+        };
+        owner.visit_proof(visit)?.remove(&*self.store, self.clock.now(), is_needed).await.map(drop)
+    }
+
+    async fn sweep_one(&self, owner: &Owner, item: &Item) -> Result<bool> {
         let due: Due = unsealed_row("removal of a state", &item.value)?;
-        if !self.admits(&due.owner.tenant, due.owner.user.as_deref()) {
-            return Ok(false);
+        if due.owner != *owner {
+            return Err(corrupt("removal of a state"));
         }
         match due.task {
             Task::Expire => self.expire(item, due).await,
             Task::EndStage(..) => self.end_stage(&item.key, due, Condition::Version(item.version)).await,
-            Task::RemoveData | Task::RemoveLog(_) | Task::RemoveSegment(..) => {
-                self.remove(&due, &item.key).await?;
-                Ok(true)
-            }
+            Task::RemoveData | Task::RemoveLog(_) | Task::RemoveSegment(..) => self.remove(&due, &item.key).await,
         }
     }
 
@@ -72,19 +164,20 @@ impl AgentStates {
     async fn end_stage(&self, stage: &str, due: Due, expected: Condition) -> Result<bool> {
         let Task::EndStage(log, segment) = due.task else { return Ok(false) };
         let due = Due { task: Task::RemoveSegment(log, segment), ..due };
-        let key = due.key(self.now());
-        let batch = Batch::new().expect(&due_rows(), stage, expected).delete(&due_rows(), stage);
-        if !self.commit_or_leave(batch.put(&due_rows(), &key, sealed_row(&due))).await? {
+        let rows = due.owner.due()?;
+        // The visit that is scheduled for the save covers the removal.
+        let key = due.key(time_of(stage).ok_or_else(|| corrupt("removal of a state"))?);
+        let batch = Batch::new().expect(&rows, stage, expected).delete(&rows, stage);
+        if !self.commit_or_leave(batch.put(&rows, &key, sealed_row(&due))).await? {
             return Ok(false);
         }
-        self.remove(&due, &key).await?;
-        Ok(true)
+        self.remove(&due, &key).await
     }
 
     /// Removes the messages of a large save that did not write its head. If that fails, a sweep does it.
-    pub(crate) async fn abandon(&self, stage: &str) {
+    pub(crate) async fn abandon(&self, owner: &Owner, stage: &str) {
         let ended = async {
-            let Some(item) = self.store.get(&due_rows(), stage).await? else { return Ok(false) };
+            let Some(item) = self.store.get(&owner.due()?, stage).await? else { return Ok(false) };
             let due: Due = unsealed_row("removal of a state", &item.value)?;
             self.end_stage(stage, due, Condition::Version(item.version)).await
         };
@@ -130,9 +223,10 @@ impl AgentStates {
         }
     }
 
-    /// Removes the logs of a deletion, one namespace at a time. An archive may have brought a state together with an older row that says
-    /// to remove it; then only that row is removed.
-    pub(crate) async fn remove(&self, due: &Due, due_key: &str) -> Result<()> {
+    /// Removes the logs of a deletion, one namespace at a time, and the user from the directory with the last session. An archive may have
+    /// brought a state together with an older row that says to remove it; then only that row is removed. Returns false if a sweep has to come
+    /// again, because somebody may be about to create a session.
+    pub(crate) async fn remove(&self, due: &Due, due_key: &str) -> Result<bool> {
         let states = due.owner.states()?;
         let (is_in_use, beneath) = match &due.task {
             Task::RemoveLog(log) => (self.is_in_use(due, log, None).await?, due.owner.log(&due.data, log)?),
@@ -149,65 +243,42 @@ impl AgentStates {
             self.remove_beneath(&beneath).await?;
         }
         let is_of_session = matches!(due.task, Task::Expire | Task::RemoveData);
-        if is_of_session && let Some(batch) = self.forget_user(&due.owner).await? {
-            match self.store.commit(batch.delete(&due_rows(), due_key)).await {
-                // A save has just created a session of the user.
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
-                done => return done.map(drop),
-            }
+        if is_of_session && !self.forget_user(&due.owner).await? {
+            return Ok(false);
         }
-        self.store.commit(Batch::new().delete(&due_rows(), due_key)).await.map(drop)
-    }
-
-    /// Returns the batch that removes a user without sessions from the directory; `None` if there is nothing to remove.
-    ///
-    /// A save that creates a session writes the row of its user in the same commit. The row is read before the sessions, so the batch is
-    /// refused if the user got a session that was not seen here.
-    async fn forget_user(&self, owner: &Owner) -> Result<Option<Batch>> {
-        let (directory, user) = (users_of(&owner.tenant, &owner.agent)?, owner.user_key());
-        let Some(row) = self.store.get(&directory, &user).await? else { return Ok(None) };
-        if self.has_sessions(owner).await? {
-            return Ok(None);
-        }
-        Ok(Some(Batch::new().expect(&directory, &user, Condition::Version(row.version)).delete(&directory, user)))
-    }
-
-    /// Returns whether a user has any session.
-    pub(crate) async fn has_sessions(&self, owner: &Owner) -> Result<bool> {
-        let options = ScanOptions::new().with_prefix(SESSIONS).with_limit(1);
-        Ok(!self.store.scan(&owner.states()?, options).await?.entries.is_empty())
+        self.store.commit(Batch::new().delete(&due.owner.due()?, due_key)).await.map(|_| true)
     }
 
     /// Looks whether a session has expired. If so, removes its heads and logs, otherwise notes when to look again.
     async fn expire(&self, item: &Item, due: Due) -> Result<bool> {
         let (states, session_key) = (due.owner.states()?, session_key(&due.session));
         let found = self.store.get(&states, &session_key).await?;
-        let forget = || Batch::new().expect(&due_rows(), &item.key, Condition::Version(item.version)).delete(&due_rows(), &item.key);
+        let rows = due.owner.due()?;
+        let forget = || Batch::new().expect(&rows, &item.key, Condition::Version(item.version)).delete(&rows, &item.key);
         let is_absent = found.is_none();
         if let Some(session) = found {
             let row: SessionRow = unsealed_row("session", &session.meta)?;
             if row.data == due.data {
-                let batch = match session.expires_at {
-                    Some(at) => {
-                        let at = at.as_millisecond().max(self.now().saturating_add(LOOK_AGAIN));
-                        forget().put(&due_rows(), due.key(at), sealed_row(&due))
-                    }
+                let Some(at) = session.expires_at else {
                     // The session no longer expires.
-                    None => forget().expect(&states, &session_key, Condition::Version(session.version)).put_with_meta(
-                        &states,
-                        &session_key,
-                        sealed_row(&SessionRow { due: false, ..row }),
-                        "",
-                    ),
+                    let row = sealed_row(&SessionRow { due: false, ..row });
+                    let expected = forget().expect(&states, &session_key, Condition::Version(session.version));
+                    return self.commit_or_leave(expected.put_with_meta(&states, &session_key, row, "")).await.map(|_| false);
                 };
-                return self.commit_or_leave(batch).await.map(|_| false);
+                let at = at.as_millisecond().max(self.now().saturating_add(LOOK_AGAIN));
+                let visit = due.owner.visit_for(self.now(), at);
+                let proof = self.needed_visit(&due.owner, visit).await?;
+                let moved = forget().put(&rows, due.key(visit), sealed_row(&due));
+                return match self.commit_with(&due.owner, moved, &[proof]).await {
+                    Err(error) if error.kind() != ErrorKind::Conflict => Err(error),
+                    _ => Ok(false),
+                };
             }
         }
         if !self.remove_heads(&due, is_absent).await? {
             return Ok(false);
         }
-        self.remove(&due, &item.key).await?;
-        Ok(true)
+        self.remove(&due, &item.key).await
     }
 
     /// Removes the heads of an expired session, and what a bundle keeps of it unless a later session of the same name exists. The versions of
@@ -260,6 +331,11 @@ impl AgentStates {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Selects what is due at a visit.
+fn due_at_visit(visit: i64) -> ScanOptions {
+    ScanOptions::new().with_prefix(format!("{}\u{1}", time_key(visit)))
 }
 
 /// Calls [`AgentStates::sweep`] at regular intervals, until it is dropped.

@@ -70,7 +70,7 @@ async fn lock_of_a_dead_holder_ends_and_its_fence_falls() {
     let dead = locks.acquire("l", &LockOptions::new().with_time_to_live(60 * SECOND)).await.unwrap();
     let fence = locks.fence(&dead).unwrap();
     let late = |fence: treehold_agent_state::Fence| {
-        let namespace = Namespace::parse("_treehold/agent-state/states").unwrap();
+        let namespace = Namespace::parse("acme/ada/_treehold/agent-state/states").unwrap();
         let condition = treehold_store::Condition::Version(fence.version);
         store.commit(Batch::new().expect(&fence.namespace, fence.key, condition).put(&namespace, "k", "v"))
     };

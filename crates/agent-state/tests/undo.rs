@@ -94,7 +94,7 @@ async fn step_without_a_state_or_under_a_fallen_fence_changes_nothing() {
     save(&states, &slot, 0).await;
     remember(&states, &slot, None).await.expect("kept");
     save(&states, &slot, 1).await;
-    let namespace = Namespace::parse("_treehold/agent-state/turns").expect("plain");
+    let namespace = Namespace::parse("acme/ada/_treehold/agent-state/turns").expect("plain");
     let fence = Fence { namespace, key: "holder".to_owned(), version: Version::new(7) };
     for fenced in [undo(&states, &slot, Some(&fence)).await.err(), remember(&states, &slot, Some(&fence)).await.err()] {
         assert_eq!(fenced.expect("the fence fell").kind(), ErrorKind::Conflict);

@@ -55,6 +55,7 @@ pub mod migrate;
 mod outbox;
 mod paced;
 pub mod page;
+pub mod proof;
 mod scan;
 pub mod server_url;
 mod snapshot;

@@ -4,7 +4,7 @@
 //!    and so on. In the second layout they lie below [`RESERVED_ROOT`].
 //! 2. Until namespaces had [partitions](super::Partition), rows about a user's rows were apart from them, in
 //!    `_treehold/threads/heads/acme/ada` and so on. In the third layout they are in the user's partition: [`partition_moves`].
-//! 3. Sessions and traces followed later, without another layout of an engine: [`move_user_rows`](super::move_user_rows).
+//! 3. Sessions, traces and states of agents followed later, without another layout of an engine: [`move_user_rows`](super::move_user_rows).
 //!
 //! Each engine marks the layout by its format number: an older program refuses a migrated store, and this one refuses a store of a former
 //! layout with an error whose source is [`OldLayout`]. Each engine's migration is its own `migrate.rs`, and takes one step after the other.
@@ -53,8 +53,8 @@ pub(crate) fn moved(namespace: Namespace) -> Result<Namespace, String> {
     Namespace::new(components).map_err(|_| "the namespace is too long to move below the reserved root".to_owned())
 }
 
-/// Returns the present namespace for a namespace of the third layout, as archives contain it that were written before sessions and traces had
-/// moved.
+/// Returns the present namespace for a namespace of the third layout, as archives contain it that were written before sessions, traces and
+/// states of agents had moved.
 ///
 /// # Errors
 /// The reason, if the present layout cannot contain the namespace.

@@ -1,8 +1,8 @@
-//! The move of sessions and traces into the partitions of their users.
+//! The move of sessions, traces and states of agents into the partitions of their users.
 //!
-//! Until then, all sessions of a store were in one partition, `_treehold/sessions`, and all traces in another. A distributed engine kept each
-//! on one node, and ordered the commits of all users. Now the rows of a user's sessions and traces are in the user's partition, and the
-//! directories of a tenant in that of the tenant.
+//! Until then, all sessions of a store were in one partition, `_treehold/sessions`, all traces in another, and all states of agents in a
+//! third. A distributed engine kept each on one node, and ordered the commits of all users. Now the rows of a user are in the user's partition, and
+//! the directories of a tenant, and what its users share, in that of the tenant.
 //!
 //! The move uses the methods of [`Store`], so it is the same for every engine. An interrupted move goes on where it was.
 
@@ -16,7 +16,7 @@ use super::{
 use std::collections::{BTreeMap, HashMap};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
-use treehold_core::reserved::{COPY, INDEXES, RESERVED_ROOT, SESSIONS, TRACES};
+use treehold_core::reserved::{AGENT_STATE, COPY, INDEXES, RESERVED_ROOT, SESSIONS, TRACES};
 use treehold_core::retry::Attempts;
 
 /// How many rows are moved by one commit.
@@ -37,7 +37,7 @@ fn moves_of(namespaces: Vec<Namespace>) -> Result<Vec<Move>> {
     for from in namespaces {
         let components: Vec<String> = from.components().map(Into::into).collect();
         let parts: Vec<&str> = components.iter().map(String::as_str).collect();
-        let rows = if parts.starts_with(&TRACES) { TRACES[1] } else { SESSIONS[1] };
+        let rows = KINDS.into_iter().find(|kind| parts.starts_with(kind)).map_or(RESERVED_ROOT, |kind| kind[1]);
         match user_place(&parts) {
             None => {}
             Some(_) if parts[2] == RESERVED_ROOT && parts[3] == INDEXES[1] => moves.push(Move { from, to: None, rows }),
@@ -53,44 +53,51 @@ fn moves_of(namespaces: Vec<Namespace>) -> Result<Vec<Move>> {
     Ok(moves)
 }
 
-/// Finds namespaces of the former place, page by page, until `visit` returns false.
-async fn find(store: &dyn Store, mut visit: impl FnMut(Move) -> bool + Send) -> Result<()> {
-    for kind in [SESSIONS, TRACES] {
-        let mut options = NamespacesOptions::new().with_beneath(Namespace::new(kind)?);
-        loop {
-            let page = store.namespaces(options.clone()).await?;
-            options.start_after = page.namespaces.last().cloned();
-            for found in moves_of(page.namespaces)? {
-                if !visit(found) {
-                    return Ok(());
-                }
-            }
-            if !page.more || options.start_after.is_none() {
-                break;
+/// The partitions of former versions.
+const KINDS: [[&str; 2]; 3] = [SESSIONS, TRACES, AGENT_STATE];
+
+/// Finds namespaces of a former partition that move, page by page, until `visit` returns false.
+async fn find(store: &dyn Store, kind: [&str; 2], mut visit: impl FnMut(Move) -> bool + Send) -> Result<()> {
+    let mut options = NamespacesOptions::new().with_beneath(Namespace::new(kind)?);
+    loop {
+        let page = store.namespaces(options.clone()).await?;
+        options.start_after = page.namespaces.last().cloned();
+        for found in moves_of(page.namespaces)? {
+            if !visit(found) {
+                return Ok(());
             }
         }
+        if !page.more || options.start_after.is_none() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
-/// Refuses a store with sessions or traces in their former place. Whoever opens a store for them calls this first.
+/// Refuses a store with sessions, traces or states of agents in their former place. Whoever opens a store for them calls this first.
 ///
-/// Cost: two round trips; one more for each 1,000 tenants with [copies](TRACES) of traces.
+/// Cost: three round trips; one more for each 1,000 tenants with [copies](TRACES) of traces.
 ///
 /// # Errors
 /// [`Unsupported`](ErrorKind::Unsupported) with the source [`OldLayout`], and errors of the store.
 pub async fn check_user_rows(store: &dyn Store) -> Result<()> {
-    let mut is_former = false;
-    find(store, |_| {
-        is_former = true;
-        false
-    })
-    .await?;
-    if is_former { Err(OldLayout::error(Some("sessions or traces are in their former place".into()))) } else { Ok(()) }
+    let mut failed = None;
+    for kind in KINDS {
+        let mut is_former = false;
+        let found = find(store, kind, |_| {
+            is_former = true;
+            false
+        });
+        // One partition that cannot be read does not hide the others.
+        failed = found.await.err().or(failed);
+        if is_former {
+            return Err(OldLayout::error(Some("sessions, traces or states of agents are in their former place".into())));
+        }
+    }
+    failed.map_or(Ok(()), Err)
 }
 
-/// Moves sessions and traces from their former place into the partitions of their users. `tell` receives the progress. Nobody else may use the
-/// store meanwhile. Memory: the names of all namespaces that move, and some rows.
+/// Moves sessions, traces and states of agents from their former place into the partitions of their users. `tell` receives the progress.
+/// Nobody else may use the store meanwhile. Memory: the names of all namespaces that move, and some rows.
 ///
 /// The counter of each partition continues above that of the former one, so that every position that a reader kept comes before what is
 /// written later.
@@ -101,11 +108,13 @@ pub async fn check_user_rows(store: &dyn Store) -> Result<()> {
 /// [`Unavailable`](ErrorKind::Unavailable) if others write in the former place, and errors of the store.
 pub async fn move_user_rows(store: &dyn Store, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
     let mut moves = Vec::new();
-    find(store, |found| {
-        moves.push(found);
-        true
-    })
-    .await?;
+    for kind in KINDS {
+        find(store, kind, |found| {
+            moves.push(found);
+            true
+        })
+        .await?;
+    }
     if moves.is_empty() {
         return Ok(MigrateReport::up_to_date());
     }
@@ -224,12 +233,26 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// The former places, and where the rows are now. The second is `None` for what stays.
-    const PLACES: [(&str, Option<&str>); 15] = [
+    const PLACES: [(&str, Option<&str>); 23] = [
         ("_treehold/sessions", None),
         ("_treehold/sessions/_treehold/removals", None),
         ("_treehold/traces/_treehold/insertions", None),
         ("_treehold/traces/_treehold/copies/acme", None),
-        ("_treehold/agent-state/acme/users/ada/agents/helper/states", None),
+        ("_treehold/agent-state/_treehold/due", None),
+        ("acme/ada/_treehold/agent-state/agents/helper/states", None),
+        ("_treehold/agent-state/acme/users/ada/agents/helper/states", Some("acme/ada/_treehold/agent-state/agents/helper/states")),
+        ("_treehold/agent-state/acme/anonymous/agents/helper/turns/s", Some("acme//_treehold/agent-state/anonymous/agents/helper/turns/s")),
+        ("_treehold/agent-state/acme/shared/agents/helper/files/all", Some("acme//_treehold/agent-state/shared/agents/helper/files/all")),
+        ("_treehold/agent-state/acme/global/files/all", Some("acme//_treehold/agent-state/global/files/all")),
+        ("_treehold/agent-state/acme/directory/helper", Some("acme//_treehold/agent-state/directory/helper")),
+        (
+            "_treehold/agent-state/_treehold/history/acme/users/ada/agents/helper/files/all",
+            Some("acme/ada/_treehold/history/_treehold/agent-state/agents/helper/files/all"),
+        ),
+        (
+            "_treehold/agent-state/_treehold/events/rows/acme/global/files/all",
+            Some("acme//_treehold/events/rows/_treehold/agent-state/global/files/all"),
+        ),
         ("acme/ada/_treehold/sessions/recent", None),
         ("acme//_treehold/sessions", None),
         ("_treehold/sessions/acme", Some("acme//_treehold/sessions")),

@@ -516,8 +516,7 @@ fn waiting(caller: &Caller<'_>) -> TcpStream {
 
 /// How many rows the queue of `s` has: one for each waiter, and those of the turn.
 fn queued(served: &Served) -> usize {
-    let components = ["_treehold", "agent-state", "acme", "users", "ada", "agents", "default", "turns", "s"];
-    let namespace = treehold::Namespace::new(components).unwrap();
+    let namespace = treehold::Namespace::parse("acme/ada/_treehold/agent-state/agents/default/turns/s").unwrap();
     served.block_on(served.store.scan(&namespace, treehold::store::ScanOptions::new())).unwrap().entries.len()
 }
 

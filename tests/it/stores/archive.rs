@@ -372,9 +372,9 @@ fn tar_header(name: &[u8], size: u64, kind: u8) -> [u8; 512] {
     header
 }
 
-/// Sessions and traces of an archive that was written before they moved are in the partitions of their users.
+/// Sessions, traces and states of agents of an archive that was written before they moved are in the partitions of their users.
 #[tokio::test]
-async fn archive_of_the_format_before_has_its_sessions_with_their_users() {
+async fn archive_of_the_format_before_has_its_rows_with_their_users() {
     let store = MemoryStore::new();
     let places = [
         ("_treehold/sessions", "_treehold/sessions"),
@@ -383,6 +383,9 @@ async fn archive_of_the_format_before_has_its_sessions_with_their_users() {
         ("_treehold/sessions/acme", "acme//_treehold/sessions"),
         ("_treehold/sessions/acme/ada/recent", "acme/ada/_treehold/sessions/recent"),
         ("_treehold/traces/acme/ada/traces", "acme/ada/_treehold/traces/traces"),
+        ("_treehold/agent-state/_treehold/due", "_treehold/agent-state/_treehold/due"),
+        ("_treehold/agent-state/acme/users/ada/agents/helper/states", "acme/ada/_treehold/agent-state/agents/helper/states"),
+        ("_treehold/agent-state/acme/anonymous/agents/helper/states", "acme//_treehold/agent-state/anonymous/agents/helper/states"),
         ("acme/ada/memories", "acme/ada/memories"),
     ];
     for (former, _) in places {

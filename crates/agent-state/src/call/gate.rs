@@ -4,6 +4,7 @@ use super::interrupt::Interrupt;
 use super::lease::{HOLDER, LeaseQueue, Party, number_of};
 use super::line::{Line, Message, Waiter};
 use crate::contract::Fence;
+use crate::owner::of_user;
 use crate::slot::StateSlot;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -15,7 +16,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
-use treehold_core::reserved::AGENT_STATE;
 use treehold_core::scope::check_id;
 use treehold_store::{Namespace, Store};
 
@@ -34,13 +34,11 @@ impl TurnKey {
     pub fn new(tenant: &str, agent: &str, slot: &StateSlot) -> Result<Self> {
         check_id("tenant", tenant)?;
         check_id("agent", agent)?;
-        let user = slot.user().map_or(&["anonymous"][..], |_| &["users"]);
-        let user = user.iter().copied().chain(slot.user());
-        let components = AGENT_STATE.into_iter().chain([tenant]).chain(user).chain(["agents", agent, "turns", slot.session()]);
-        Ok(Self { namespace: Namespace::new(components)?, text: slot.to_string() })
+        let namespace = of_user(tenant, slot.user(), ["agents", agent, "turns", slot.session()])?;
+        Ok(Self { namespace, text: slot.to_string() })
     }
 
-    /// Returns the namespace of the rows.
+    /// Returns the namespace of the rows, in the partition of the states of the session.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }

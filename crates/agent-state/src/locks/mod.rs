@@ -289,7 +289,8 @@ impl Locks {
         }))
     }
 
-    /// Returns the row that must still have its version for a holder to write, for [`SaveOptions::fence`](crate::SaveOptions::fence).
+    /// Returns the row that must still have its version for a holder to write, for [`SaveOptions::fence`](crate::SaveOptions::fence). It
+    /// fences states of the same partition: a lock of [`BundleOwner::shared`] cannot fence those of a user.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a bad name.

@@ -1,10 +1,10 @@
 //! Scopes of isolation, and the namespaces of callers.
 
+use crate::owner::{of_tenant, of_user};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use treehold_core::error::{Error, Result};
-use treehold_core::reserved::AGENT_STATE;
 use treehold_core::scope::check_id;
 use treehold_store::Namespace;
 
@@ -110,25 +110,21 @@ impl CallIdentity {
         Ok(components.into_iter().map(str::to_owned).collect())
     }
 
-    /// Returns where the files of a scope are kept. Those of a session and a user are beneath the user, so that two users with a session of
-    /// the same name share nothing.
+    /// Returns where the files of a scope are kept. Those of a session and a user are in the partition of the user, so that two users with a
+    /// session of the same name share nothing.
     pub(super) fn files(&self, scope: IsolationScope, anonymous: AnonymousCalls, beneath: &[&str]) -> Result<Namespace> {
         let named = self.named(scope, anonymous)?;
-        let mut components = vec![&*self.tenant];
-        match (scope, &self.user) {
-            (IsolationScope::Global, _) => components.extend(["global", "files"]),
-            (IsolationScope::Agent, _) => components.extend(["shared", "agents", &self.agent, "files"]),
-            (IsolationScope::User | IsolationScope::Session, Some(user)) => {
-                components.extend(["users", user, "agents", &self.agent, "files"])
-            }
-            (IsolationScope::User | IsolationScope::Session, None) => components.extend(["anonymous", "agents", &self.agent, "files"]),
+        let part: &[&str] = match (scope, named) {
+            (IsolationScope::Session, Some(session)) => &["sessions", session],
+            (IsolationScope::Session, None) => &["no-session"],
+            (IsolationScope::User | IsolationScope::Agent | IsolationScope::Global, _) => &["all"],
+        };
+        let components = ["agents", &*self.agent, "files"].into_iter().chain(part.iter().copied()).chain(beneath.iter().copied());
+        match scope {
+            IsolationScope::Global => of_tenant(&self.tenant, ["global"].into_iter().chain(components.skip(2))),
+            IsolationScope::Agent => of_tenant(&self.tenant, ["shared"].into_iter().chain(components)),
+            IsolationScope::User | IsolationScope::Session => of_user(&self.tenant, self.user.as_deref(), components),
         }
-        match (scope, named) {
-            (IsolationScope::Session, Some(session)) => components.extend(["sessions", session]),
-            (IsolationScope::Session, None) => components.push("no-session"),
-            (IsolationScope::User | IsolationScope::Agent | IsolationScope::Global, _) => components.push("all"),
-        }
-        Namespace::new(AGENT_STATE.into_iter().chain(components).chain(beneath.iter().copied()))
     }
 
     /// Returns the identity that a scope needs; `None` for an anonymous call and where none is needed.

@@ -1,7 +1,6 @@
 //! Queues, logs and broadcasts.
 
 use super::support::{damage, json, kind, look_alike_owners, numbered, owner, partition};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use treehold_agent_state::bus::{
     BusEntry, BusOptions, ENTRIES_MAX, EntryId, LOG_LEN_MAX, MessageBus, SESSION_EVENTS_MAX, Wakeup, inbox_key, session_events_key,
@@ -226,13 +225,10 @@ pub(crate) async fn buses_of_different_owners_share_nothing(store: Arc<dyn Store
         bus.queue_push("q", &numbered(number)).await.unwrap();
         bus.log_append("q", &numbered(number), None).await.unwrap();
     }
-    let mut seen = BTreeSet::new();
     for (number, owner) in owners.into_iter().enumerate() {
         let bus = MessageBus::new(store.clone(), owner);
         let drained = bus.queue_drain("q", 9).await.unwrap();
         assert_eq!(texts(&drained), expected([number]));
         assert_eq!(texts(&bus.log_read("q", None, 9).await.unwrap()), expected([number]), "a queue and a log of one key are apart");
-        seen.insert(drained[0].id);
     }
-    assert_eq!(seen.len(), look_alike_owners().len());
 }

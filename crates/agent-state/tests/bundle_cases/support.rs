@@ -4,7 +4,6 @@ use std::sync::Arc;
 use treehold_agent_state::{BundleOwner, Json};
 use treehold_core::ErrorKind;
 use treehold_core::error::Result;
-use treehold_core::reserved::AGENT_STATE;
 use treehold_store::{Namespace, NamespacesOptions, Partition, ScanEntry, ScanOptions, Store};
 
 /// Returns the owner of most cases.
@@ -12,9 +11,9 @@ pub(crate) fn owner() -> BundleOwner {
     BundleOwner::of_user("acme", "ada", "helper").unwrap()
 }
 
-/// Returns the partition of the rows of all owners.
+/// Returns the partition of the rows of [`owner`].
 pub(crate) fn partition() -> Partition {
-    Partition::new(AGENT_STATE).unwrap()
+    Partition::new(["acme", "ada"]).unwrap()
 }
 
 /// Returns owners whose ids look alike, of which no two may share a row.

@@ -1,13 +1,12 @@
 //! The context of a state as a log.
 
-use crate::cases::support::{KEY, Staged, Step, due, json, load, messages, partition, save, slot, state, states, states_with};
+use crate::cases::support::{KEY, Staged, Step, due, json, load, messages, partition, save, slot, state, states, states_with, sweep_later};
 use std::sync::Arc;
 use std::time::Duration;
 use treehold_agent_state::{
-    AgentStateStore, AgentStates, AgentStatesOptions, DeleteSessionOptions, Expected, JSON_DEPTH_MAX, Json, SaveOptions, StateKey,
-    StoreStates, list_text,
+    AgentStateStore, AgentStatesOptions, DeleteSessionOptions, Expected, JSON_DEPTH_MAX, Json, SaveOptions, StateKey, StoreStates,
+    list_text,
 };
-use treehold_core::clock::Clock;
 use treehold_core::error::ErrorKind;
 use treehold_store::Store;
 
@@ -164,8 +163,7 @@ pub(crate) async fn large_save_that_fails_leaves_the_old_state_or_the_new(store:
             assert!(found.as_ref() == Some(&before) || (after_effect && found.as_ref() == Some(&after)), "{commit} {after_effect}");
             assert!(error.may_have_effect() || found.as_ref() == Some(&before), "{commit}");
             // The sweep of the next day removes what the save left, and nothing else.
-            let tomorrow = Clock::from_fn(|| jiff::Timestamp::now() + Duration::from_secs(86_400));
-            AgentStates::new(store.clone()).with_clock(tomorrow).sweep(1_000).await.unwrap();
+            sweep_later(&store).await;
             assert_eq!((load(&writer).await, due(&store).await), (found.clone(), 0), "{commit} {after_effect}");
             let expected = if found.as_ref() == Some(&before) { 2 } else { 2 + 2_100 };
             assert_eq!(messages(&store).await, expected, "{commit} {after_effect}");
@@ -177,21 +175,22 @@ pub(crate) async fn large_save_that_fails_leaves_the_old_state_or_the_new(store:
 pub(crate) async fn large_save_that_a_sweep_ended_writes_nothing(store: Arc<dyn Store>) {
     let writer = states(&store);
     save(&writer, &state([1])).await;
-    for commit in [1, 2] {
+    // After those that schedule the sweep and list the save: the two that stage messages, and the one that writes the head.
+    for commit in [3, 4, 5] {
         let swept = store.clone();
         let staged = Staged::before(&store, Step::Commit, commit, move || async move {
-            let tomorrow = Clock::from_fn(|| jiff::Timestamp::now() + Duration::from_secs(86_400));
-            assert_eq!(AgentStates::new(swept).with_clock(tomorrow).sweep(9).await.unwrap(), 1);
+            assert_eq!(sweep_later(&swept).await, 1);
         });
         let late = states(&(staged.clone() as Arc<dyn Store>));
         // The save starts again where it only lost its messages.
         let saved = late.save(&slot(), KEY, &state(100..2_200), SaveOptions::new()).await;
         assert!(staged.has_run());
         match saved {
-            Ok(_) => assert_eq!(load(&writer).await, Some(state(100..2_200))),
+            Ok(_) => assert_eq!((load(&writer).await, commit), (Some(state(100..2_200)), 5)),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Deadline);
                 assert_eq!(load(&writer).await, Some(state([1])));
+                assert!(commit < 5);
             }
         }
         assert_eq!(due(&store).await, 0);

@@ -83,6 +83,7 @@ macro_rules! stored_state_cases {
                 key_created_during_the_deletion_of_the_last_one_survives,
                 save_is_refused_once_its_fence_has_fallen,
                 every_change_is_refused_once_its_fence_has_fallen,
+                fence_in_another_partition_is_refused,
                 change_that_loses_its_fence_on_the_way_changes_nothing,
                 remembered_change_keeps_what_can_be_redone_once_its_fence_has_fallen,
                 session_without_states_takes_the_rows_of_its_bundle_along,

@@ -2,16 +2,18 @@
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use treehold_agent_state::bundle::{AsyncToolRecord, DistributedStore, TaskUpdate};
 use treehold_agent_state::transcript::TranscriptEntry;
 use treehold_agent_state::{AgentStateStore, AgentStates, AgentStatesOptions, BundleOwner, Json, SaveOptions, StateSlot, StoreStates};
+use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
-use treehold_core::reserved::AGENT_STATE;
+use treehold_core::reserved::{AGENT_STATE, Reserved};
 use treehold_store::watch::Watch;
 use treehold_store::{
     Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanEntry, ScanOptions, Store,
@@ -33,7 +35,19 @@ pub(crate) fn states(store: &Arc<dyn Store>) -> StoreStates {
 }
 
 pub(crate) fn states_with(store: &Arc<dyn Store>, options: AgentStatesOptions) -> StoreStates {
-    AgentStates::new(store.clone()).with_options(options).for_agent("acme", "helper").unwrap()
+    AgentStates::new(store.clone()).with_clock(clock(0)).with_options(options).for_agent("acme", "helper").unwrap()
+}
+
+/// Returns a clock that stands still, at a number of hours after the first call in this process.
+pub(crate) fn clock(hours: i64) -> Clock {
+    static START: OnceLock<Timestamp> = OnceLock::new();
+    let now = *START.get_or_init(Timestamp::now) + SignedDuration::from_hours(hours);
+    Clock::from_fn(move || now)
+}
+
+/// Sweeps when all is due that a deletion or a large save may have left behind.
+pub(crate) async fn sweep_later(store: &Arc<dyn Store>) -> usize {
+    AgentStates::new(store.clone()).with_clock(clock(24)).sweep(1_000).await.unwrap()
 }
 
 /// Makes a state whose messages have these numbers.
@@ -50,17 +64,18 @@ pub(crate) async fn load(states: &StoreStates) -> Option<Json> {
     states.get(&slot(), KEY).await.unwrap().map(|found| found.value)
 }
 
-/// Returns the partition of all agent states.
+/// Returns the partition of the states of [`slot`].
 pub(crate) fn partition() -> Partition {
-    Partition::new(AGENT_STATE).unwrap()
+    Partition::new(["acme", "ada"]).unwrap()
 }
 
 /// Returns every row of agent states.
 pub(crate) async fn rows(store: &Arc<dyn Store>) -> Vec<(Namespace, Item)> {
-    let beneath = Namespace::new(AGENT_STATE).unwrap();
-    let namespaces = store.namespaces(NamespacesOptions::new().with_beneath(beneath)).await.unwrap().namespaces;
+    let page = store.namespaces(NamespacesOptions::new()).await.unwrap();
+    assert!(!page.more);
+    let is_of_states = |namespace: &Namespace| Reserved::of(namespace).is_some_and(|reserved| reserved.components == AGENT_STATE);
     let mut rows = Vec::new();
-    for namespace in namespaces {
+    for namespace in page.namespaces.into_iter().filter(is_of_states) {
         let mut options = ScanOptions::new().with_values(true);
         loop {
             let page = store.scan(&namespace, options.clone()).await.unwrap();
@@ -86,7 +101,16 @@ pub(crate) async fn messages(store: &Arc<dyn Store>) -> usize {
 /// Returns the rows of deletions and expiries that are still to be done.
 pub(crate) async fn due(store: &Arc<dyn Store>) -> usize {
     let is_due = |namespace: &Namespace| namespace.components().last().is_some_and(|component| component == "due");
-    rows(store).await.iter().filter(|(namespace, _)| is_due(namespace)).count()
+    rows(store).await.iter().filter(|(namespace, _)| is_due(namespace) && !is_schedule(namespace)).count()
+}
+
+/// Returns how many visits sweeps are going to make.
+pub(crate) async fn visits(store: &Arc<dyn Store>) -> usize {
+    rows(store).await.iter().filter(|(namespace, _)| is_schedule(namespace)).count()
+}
+
+fn is_schedule(namespace: &Namespace) -> bool {
+    *namespace == Namespace::parse("_treehold/agent-state/_treehold/due").unwrap()
 }
 
 /// Returns the number of users in the directory.

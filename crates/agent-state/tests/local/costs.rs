@@ -1,10 +1,13 @@
 //! What a save writes, by the length of the history. `benches/agent_state.rs` measures times, too.
 
-use crate::cases::support::{KEY, Staged, slot, states};
+use crate::cases::support::{KEY, Staged, slot, states, states_with};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use treehold_agent_state::{AgentStateStore, AgentStates, AgentStatesOptions, Json, SaveOptions, StateKey, StateSlot};
+use std::time::Duration;
+use treehold_agent_state::{
+    AgentStateStore, AgentStates, AgentStatesOptions, DeleteSessionOptions, Expiry, Json, SaveOptions, StateKey, StateSlot,
+};
 use treehold_core::scope::Scope;
 use treehold_core::work::{self, Owner};
 use treehold_store::{MemoryStore, Store};
@@ -73,4 +76,36 @@ async fn large_values_are_read_and_hashed_on_threads_for_large_work() {
         assert_eq!(waits(&owner, states.history(slot, &key, 0, 1_000)).await, is_large);
     }
     drop(taken);
+}
+
+/// The round trips of saves and deletions, which their docstrings state. Calls at the same time count one by one here.
+#[tokio::test]
+async fn entries_in_other_partitions_cost_only_the_first_of_a_user() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let counting = Staged::counting(&store);
+    let day = Duration::from_secs(24 * 60 * 60);
+    let options = AgentStatesOptions::new().with_expiry(Expiry::never().with_prefix("guest-", Some(day)));
+    let states = states_with(&(counting.clone() as Arc<dyn Store>), options);
+    let save = async |session: &str| {
+        let slot = StateSlot::new(Some("ada"), session).unwrap();
+        states.save(&slot, KEY, &state(1), SaveOptions::new()).await.unwrap();
+        counting.counts().0
+    };
+    let delete = async |session: &str| {
+        let slot = StateSlot::new(Some("ada"), session).unwrap();
+        states.delete_session(&slot, DeleteSessionOptions::new()).await.unwrap();
+        counting.counts().0
+    };
+    // An intent and an entry more, and a look for what nobody visits.
+    assert_eq!(save("s1").await, 2 + 3, "the user's first session");
+    assert_eq!([save("s1").await, save("s2").await, save("s2").await], [2; 3]);
+    assert_eq!(save("guest-1").await, 2 + 2, "the first that expires");
+    assert_eq!([save("guest-1").await, save("guest-2").await], [2; 2]);
+    let first_deletion = delete("s1").await;
+    assert_eq!(delete("guest-1").await, first_deletion - 2, "the sweep is scheduled");
+    assert_eq!(delete("nothing").await, 2);
+    delete("guest-2").await;
+    // The directory's entry and proof are read and removed, with a look at intents and sessions.
+    assert_eq!(delete("s2").await, first_deletion - 2 + 6, "the last session");
+    assert_eq!(first_deletion, 8 + 1 + 2, "one log");
 }

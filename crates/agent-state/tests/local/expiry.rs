@@ -1,6 +1,6 @@
 //! Expiry of sessions and retention of messages, with a clock that the test moves.
 
-use crate::cases::support::{KEY, bundled, directory, due, fill_bundle, json, messages, rows, state};
+use crate::cases::support::{KEY, bundled, directory, due, fill_bundle, json, messages, rows, state, visits};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,6 +16,9 @@ use treehold_store::{MemoryStore, Store, StoreExt};
 
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
+
+/// A sweep comes to a session of an hour at most this many seconds after it expired.
+const SLACK: i64 = 512;
 
 /// A clock that stands still until it is moved.
 #[derive(Clone)]
@@ -119,9 +122,9 @@ async fn session_expires_as_a_whole_and_a_sweep_removes_every_row() {
         assert_absent(&states, &slot).await;
         assert_eq!(states.users(None, 10).await.unwrap().users, []);
         assert_eq!(messages(&fixture.store).await, 9, "rows wait for the sweep");
-        fixture.time.advance(2);
+        fixture.time.advance(SLACK);
         assert_eq!(fixture.sweep().await, 1);
-        assert_eq!((messages(&fixture.store).await, due(&fixture.store).await), (0, 0));
+        assert_eq!((messages(&fixture.store).await, due(&fixture.store).await, visits(&fixture.store).await), (0, 0, 0));
         assert_eq!(directory(&fixture.store).await, 0, "the user has no other session");
         // The last version stays for a day.
         assert_eq!(rows(&fixture.store).await.iter().filter(|(_, item)| item.expires_at.is_some()).count(), 1);
@@ -143,7 +146,7 @@ async fn expired_session_takes_the_rows_of_its_bundle_along_unless_it_exists_aga
             fill_bundle(&fixture.store, &owner, slot.session()).await;
             let filled = bundled(&fixture.store, slot.session()).await;
             assert!(filled >= 5, "{filled}");
-            fixture.time.advance(HOUR + 2);
+            fixture.time.advance(HOUR + SLACK);
             if is_created_again {
                 save(&states, &slot, KEY, 0..1).await;
             }
@@ -179,11 +182,12 @@ async fn session_created_again_before_the_sweep_has_nothing_of_the_expired_one()
         let keys = states.keys(&slot).await.unwrap();
         assert_eq!(keys, [StateKey::Single(KEY.to_owned())]);
         assert_eq!(states.get(&slot, "other").await.unwrap(), None);
+        fixture.time.advance(SLACK);
         assert_eq!(fixture.sweep().await, 1);
         assert_eq!(states.get(&slot, KEY).await.unwrap().unwrap().value, state(7..9));
         assert_eq!(messages(&fixture.store).await, 2);
         assert!(save(&states, &slot, "other", 0..1).await > 1);
-        fixture.time.advance(HOUR + 2);
+        fixture.time.advance(HOUR + SLACK);
         assert_absent(&states, &slot).await;
         assert_eq!(fixture.sweep().await, 1);
         assert_eq!((messages(&fixture.store).await, due(&fixture.store).await), (0, 0));
@@ -206,7 +210,7 @@ async fn session_follows_a_changed_class_from_its_next_save_on() {
         assert_eq!(due(&fixture.store).await, 1);
         fixture.time.advance(HOUR);
         assert_absent(&states, &slot).await;
-        fixture.time.advance(1);
+        fixture.time.advance(SLACK);
         assert_eq!(fixture.sweep().await, 1);
         assert_eq!((messages(&fixture.store).await, due(&fixture.store).await), (0, 0));
     }
@@ -225,9 +229,11 @@ async fn sweep_removes_a_bounded_number_of_accessible_sessions() {
         fixture.time.advance(2 * HOUR);
         assert_eq!(fixture.states.sweep(2).await.unwrap(), 2);
         assert_eq!(fixture.states.for_user("other", Some("ada")).unwrap().sweep(9).await.unwrap(), 0);
-        assert_eq!(fixture.states.for_user("acme", Some("ada")).unwrap().sweep(9).await.unwrap(), 3);
-        assert_eq!(messages(&fixture.store).await, 2);
-        assert_eq!(fixture.states.for_tenant("acme").unwrap().sweep(9).await.unwrap(), 1);
+        // Whose visit is first depends on the name.
+        let of_ada = fixture.states.for_user("acme", Some("ada")).unwrap().sweep(9).await.unwrap();
+        assert!((3..=4).contains(&of_ada), "{of_ada}");
+        assert_eq!(messages(&fixture.store).await, 2 * (4 - of_ada));
+        assert_eq!(fixture.states.for_tenant("acme").unwrap().sweep(9).await.unwrap(), 4 - of_ada);
         assert_eq!((messages(&fixture.store).await, due(&fixture.store).await), (0, 0));
     }
 }

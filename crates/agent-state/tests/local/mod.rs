@@ -2,6 +2,7 @@
 
 mod costs;
 mod expiry;
+mod lists;
 mod model;
 mod requirements;
 mod shared;

@@ -1,6 +1,6 @@
 //! Random operations by several writers against a map.
 
-use crate::cases::support::{due, messages, state};
+use crate::cases::support::{due, messages, state, sweep_later, visits};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -164,6 +164,8 @@ async fn run(operations: &[(usize, usize, usize, Operation)], retention: Option<
         assert_eq!(direct.session_ids(*user, None, 10).await.unwrap().sessions, live);
     }
     assert_eq!(due(&store).await, 0, "every deletion has removed its rows");
+    sweep_later(&store).await;
+    assert_eq!(visits(&store).await, 0, "nothing is left to do");
     if retention == Some(Duration::ZERO) {
         // Only messages of present values remain.
         let state_messages = |value: &Json| {

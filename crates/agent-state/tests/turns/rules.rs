@@ -26,7 +26,7 @@ async fn stall(process: &Process) {
 /// Returns whether a save with the fence of a turn would be made.
 async fn can_write(store: &MemoryStore, turn: &Turn) -> bool {
     let fence = turn.fence();
-    let rows = treehold_store::Namespace::parse("_treehold/agent-state/rows").unwrap();
+    let rows = treehold_store::Namespace::parse("acme/ada/_treehold/agent-state/rows").unwrap();
     let batch = Batch::new().expect(&fence.namespace, fence.key, Condition::Version(fence.version)).put(&rows, "k", "v");
     store.commit(batch).await.is_ok()
 }
