@@ -1,24 +1,32 @@
 //! `sweep`: removes what the configuration does not keep.
 
+use crate::agent_state::AgentStates;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::counted;
 use crate::retention::{Retention, RetentionReport};
-use crate::store::StoreExt;
+use crate::sessions::Sessions;
+use crate::store::{Pace, PacedStore, Store, StoreExt};
+use crate::traces::Traces;
 use crate::{Error, ErrorKind};
 use clap::Args;
+use std::sync::Arc;
+
+/// How many traces one step removes.
+const TRACES_AT_ONCE: usize = 1_000;
 
 /// Remove what the configuration does not keep
 ///
-/// Removes expired rows from every store, and from all threads of all users the checkpoints and recorded calls that `[retention]`
-/// does not keep, with the contents that only they held. Then gives the space back to the file system, where the engine can. A
-/// server with `[retention]` does the same by itself. Works at the rate of `rows_per_second`, and may be stopped and repeated.
+/// Removes expired rows from every store, the data that deleted or expired sessions and traces left behind, and from all threads of
+/// all users the checkpoints and recorded calls that `[retention]` does not keep, with the contents that only they held. Then gives
+/// the space back to the file system, where the engine can. A server with `[retention]` does the same by itself. Works at the rate
+/// of `rows_per_second`, and may be stopped and repeated.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold sweep --dry-run
   treehold sweep")]
 pub(crate) struct Sweep {
-    /// Only count what would be removed
+    /// Only count what would be removed, without the data of sessions and traces
     #[arg(long)]
     dry_run: bool,
 }
@@ -35,6 +43,28 @@ impl Sweep {
         if let Err(error) = retention.run(self.dry_run, &mut report).await {
             kind = error.kind();
             report.fail(format!("threads: {error}"));
+        }
+        let mut deleted = 0;
+        if !self.dry_run {
+            let pace = Pace::new().with_rows_per_second(retention.policy().rows_per_second);
+            let paced = |store: &Arc<dyn Store>| Arc::new(PacedStore::new(store.clone(), pace.clone()));
+            let (sessions, states, traces) = (config.sessions(&stores)?, config.agent_states(&stores)?, config.traces(&stores)?);
+            let sessions = Sessions::new(paced(sessions.store())).with_options(sessions.options().clone());
+            let states = AgentStates::new(paced(states.store())).with_options(states.options().clone());
+            let traces = Traces::new(paced(traces.store())).with_options(traces.options().clone());
+            for (what, removed) in [
+                ("sessions of agent hosts", sessions.sweep_some(usize::MAX).await),
+                ("states of agents", states.sweep(usize::MAX).await),
+                ("traces", of_traces(&traces).await),
+            ] {
+                match removed {
+                    Ok(removed) => deleted += removed as u64,
+                    Err(error) => {
+                        kind = error.kind();
+                        report.fail(format!("{what}: {error}"));
+                    }
+                }
+            }
         }
         let (mut expired, mut pages) = (0, 0);
         for (name, store) in stores.iter() {
@@ -53,9 +83,14 @@ impl Sweep {
         if !context.out.is_text() {
             let mut value = serde_json::to_value(&report).map_err(std::io::Error::from)?;
             (value["expired"], value["pages"], value["dry_run"]) = (expired.into(), pages.into(), self.dry_run.into());
+            value["deleted"] = deleted.into();
             context.out.json(&value)?;
         } else {
             print(context, &report, expired, pages, self.dry_run)?;
+            if deleted > 0 {
+                let deleted = count(deleted, "deleted or expired session or trace", "deleted or expired sessions and traces");
+                context.out.line(format_args!("removed the data of {deleted}"))?;
+            }
         }
         if keeps_everything {
             context.out.notice("`[retention]` has no rules, so checkpoints and calls were kept");
@@ -71,6 +106,17 @@ impl Sweep {
             return Ok(Outcome::Failed(kind));
         }
         Ok(Outcome::Done)
+    }
+}
+
+/// Removes what deleted traces left behind, some at a time.
+async fn of_traces(traces: &Traces) -> Result<usize, Error> {
+    let mut removed = 0;
+    loop {
+        match traces.sweep_some(TRACES_AT_ONCE).await? {
+            0 => return Ok(removed),
+            some => removed += some,
+        }
     }
 }
 

@@ -144,6 +144,37 @@ fn nothing_but_expired_rows_is_removed_without_a_policy() {
     assert_eq!(left(&place), [(20, 20); 4]);
 }
 
+/// What an interrupted deletion leaves is removed, and what cannot be read is named.
+#[test]
+fn data_of_deleted_sessions_is_removed() {
+    let (home, place) = home("");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let states = "default/ada/_treehold/agent-state/agents/helper";
+    let data = Namespace::parse(&format!("{states}/data/d/l")).unwrap();
+    let owner = r#"{"tenant":"default","user":"ada","agent":"helper"}"#;
+    let sealed = |text: String| format!("{}{text}", &blake3::hash(text.as_bytes()).to_hex()[..16]);
+    let put = |namespace: &str, key: &str, value: String| {
+        let (namespace, store) = (Namespace::parse(namespace).unwrap(), SqliteStore::open(&place).unwrap());
+        runtime.block_on(store.commit(Batch::new().put(&namespace, key, value))).unwrap();
+    };
+    put(&data.to_string(), "1", "a message".to_owned());
+    let due = format!(r#"{{"owner":{owner},"session":"s","data":"d","task":"removeData"}}"#);
+    put(&format!("{states}/due"), "00000000000000000000\u{1}s\u{1}d\u{1}data", sealed(due));
+    let visit = "00000000000000000000\u{1}default\u{1}uada\u{1}helper";
+    put("_treehold/agent-state/_treehold/due", visit, sealed(format!(r#"{{"owner":{owner}}}"#)));
+    let (code, out, _) = ended(home.path(), &["sweep"]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("\nremoved the data of 1 deleted or expired session or trace\n"), "{out}");
+    let store = SqliteStore::open(&place).unwrap();
+    assert!(runtime.block_on(store.get(&data, "1")).unwrap().is_none());
+    drop(store);
+    put("_treehold/agent-state/_treehold/due", visit, "damaged".to_owned());
+    let (code, _, said) = ended(home.path(), &["sweep"]);
+    assert_eq!(code, Some(6), "{said}");
+    assert!(said.contains("states of agents: "), "{said}");
+    assert_eq!(json(home.path(), &["--json", "sweep", "--dry-run"])["deleted"], 0);
+}
+
 #[test]
 fn recent_checkpoints_stay_for_the_grace_and_the_command_says_so() {
     let home = tempfile::tempdir().unwrap();
