@@ -33,6 +33,7 @@ pub struct AgentStateConfig {
     /// Default `30d`.
     pub forget_after: String,
     /// How long a session lives without a save: an age such as `90d`, or `never` to keep it until it is deleted. Default `never`.
+    /// An expired session is absent at once. Its space is freed later, by less than a quarter of this time (or 64 seconds if that is more).
     pub expire_after: String,
     /// How long sessions live whose ids start with a prefix, by that prefix. The longest matching one decides.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
