@@ -1,11 +1,11 @@
 //! When a sweep visits which owner.
 //!
-//! What is due of an owner is in the owner's partition, and one list for all owners, the *schedule*, has the visits. Every row of
-//! [`Owner::due`] begins with the time of its visit, and needs the [proof](Owner::visit_proof) of this visit. A visit does what its rows say,
-//! and is removed once none of its rows is left.
+//! What is due for an owner is in the owner's partition. One list for all owners, the *schedule*, has the visits. The key of each row of
+//! [`Owner::due`] begins with the time of its visit, and the row needs the [proof](Owner::visit_proof) of that visit. A visit does what its
+//! rows say, and is removed once none of them is left.
 //!
-//! The times of an owner's visits are a grid, so that what is due at similar times shares a visit. Different owners have different grids, so
-//! that not all of them are visited at once.
+//! The visits of an owner are on a grid of times, so that rows that are due at about the same time share a visit. Each owner's grid is
+//! shifted, so that not all owners are visited at once.
 
 use crate::rows::{Due, Owner, sealed_row, time_key};
 use serde::{Deserialize, Serialize};
@@ -57,14 +57,14 @@ impl Owner {
         Ok(Proof::new(self.states()?, format!("{VISITS}{time}"), schedule(), entry, value))
     }
 
-    /// Returns when a sweep visits something that is due at a time: later by less than a quarter of the time until then, which counts as 256
-    /// seconds at the least and 48 days at the most.
+    /// Returns when a sweep visits something that is due at a time. The visit is later by less than a quarter of the time until then, or than
+    /// 64 seconds if that is more, and never by over 12 days.
     pub(crate) fn visit_for(&self, now: i64, at: i64) -> i64 {
         let wait = u64::try_from(at.saturating_sub(now)).unwrap_or_default();
         visit_time(at, Duration::from_millis(wait / 4), self.seed())
     }
 
-    /// Returns when a sweep visits what a deletion may leave behind that begins now.
+    /// Returns when a sweep visits what a deletion that begins now may leave behind.
     pub(crate) fn visit_for_deletion(&self, now: i64) -> i64 {
         visit_time(now, DELETION_SLACK, self.seed())
     }
