@@ -19,7 +19,7 @@ use treehold_tree::forward_backend;
 pub(crate) struct Announce {
     inner: Arc<dyn Backend>,
     feed: Option<FeedLog>,
-    scope: Scope,
+    scope: Arc<Scope>,
     /// If set, counts the changes as changes outside the thread's state.
     elsewhere: Option<Elsewhere>,
 }
@@ -56,7 +56,7 @@ impl fmt::Debug for FeedLog {
 
 impl Announce {
     /// Records the changes of a tree in the given log, if any, and the row of the call that makes them.
-    pub(crate) fn new(inner: Arc<dyn Backend>, feed: Option<FeedLog>, scope: Scope) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Backend>, feed: Option<FeedLog>, scope: Arc<Scope>) -> Self {
         Self { inner, feed, scope, elsewhere: None }
     }
 
@@ -69,7 +69,7 @@ impl Announce {
     /// Returns who makes changes: the caller's scope, and the call if there is one. Other changes are calls of their own.
     fn author(&self, options: &ApplyOptions) -> Author {
         let mut author: Author = options.extensions.get().cloned().unwrap_or_default();
-        let Scope { tenant, user, thread, agent, .. } = self.scope.clone();
+        let Scope { tenant, user, thread, agent, .. } = Scope::clone(&self.scope);
         (author.tenant, author.user, author.thread) = (tenant, user, thread);
         author.actor = author.actor.or(agent);
         author.call.get_or_insert_with(|| CheckpointId::new(Timestamp::now(), None).to_string());
@@ -157,7 +157,7 @@ impl Backend for Announce {
         };
         let events = log.map(|(feed, log)| {
             let drafts = changes.iter().map(Draft::of).collect();
-            let events = Arc::new(Events::new(feed, log, self.scope.clone(), drafts));
+            let events = Arc::new(Events::new(feed, log, Scope::clone(&self.scope), drafts));
             let receipt = outbox.push_shared(events.clone());
             (events, receipt)
         });

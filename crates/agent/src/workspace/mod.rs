@@ -126,12 +126,13 @@ impl Workspace {
     /// Opens every mount. Returns the tree, and which part of it is the thread's state.
     fn tree(&self, opening: &Opening<'_>) -> Result<(Arc<dyn Backend>, Reach)> {
         let is_told = opening.past.is_none();
+        let scope = Arc::new(opening.scope.clone());
         let mut reach = Reach::default();
         let mut root = opening.state.clone();
         if !self.0.mounts.contains_key(VfsPath::ROOT) {
             let elsewhere = reach.mount(VfsPath::ROOT, Mounted::State);
             if is_told {
-                root = self.announced(VfsPath::ROOT, root, opening.scope, elsewhere);
+                root = self.announced(VfsPath::ROOT, root, &scope, elsewhere);
             }
         }
         let mut mounts = Vec::new();
@@ -144,7 +145,7 @@ impl Workspace {
                 backend = past.files(path, history)?;
             }
             if is_told {
-                backend = self.announced(path, backend, opening.scope, elsewhere);
+                backend = self.announced(path, backend, &scope, elsewhere);
             }
             if path.is_root() {
                 root = backend;
@@ -163,7 +164,7 @@ impl Workspace {
     }
 
     /// Wraps a mount's backend so that its changes are counted and sent to the feed, and commit the audit row of their call.
-    fn announced(&self, path: &VfsPath, backend: Arc<dyn Backend>, scope: &Scope, elsewhere: Option<Elsewhere>) -> Arc<dyn Backend> {
+    fn announced(&self, path: &VfsPath, backend: Arc<dyn Backend>, scope: &Arc<Scope>, elsewhere: Option<Elsewhere>) -> Arc<dyn Backend> {
         let is_logged = self.0.logs.contains_key(path) || self.0.told.contains_key(path);
         let feed = self.0.feed.as_ref().filter(|_| is_logged).map(|feed| {
             let (workspace, path) = (self.clone(), path.to_owned());

@@ -8,10 +8,9 @@ use super::pages::read_page;
 use crate::backend::{Child, Link, Page, PageId};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::Arc;
 use treehold_core::error::Result;
+use treehold_core::recent::Recent;
 
 /// How many bytes of contents a cache holds at most, unless told otherwise.
 pub(super) const BODY_BYTES_MAX: usize = 16 << 20;
@@ -25,8 +24,8 @@ const ENTRY_BYTES: usize = 96;
 /// A cache of pages and contents.
 #[derive(Debug)]
 pub(super) struct PageCache {
-    pages: Mutex<Generations<PageId, Kept>>,
-    bodies: Mutex<Generations<(u32, [u8; 32]), Bytes>>,
+    pages: Mutex<Recent<PageId, Kept>>,
+    bodies: Mutex<Recent<(u32, [u8; 32]), Bytes>>,
 }
 
 /// A page without those beneath it.
@@ -35,48 +34,6 @@ enum Kept {
     Inner(Arc<[Child]>),
     /// As it is stored.
     Leaf(Bytes),
-}
-
-/// Entries in two generations: those that were not used while the younger one filled are dropped.
-#[derive(Debug)]
-struct Generations<K, V> {
-    young: HashMap<K, (V, usize)>,
-    old: HashMap<K, (V, usize)>,
-    /// The size of the younger generation.
-    young_bytes: usize,
-    /// The largest size of a generation.
-    bytes_max: usize,
-}
-
-impl<K: Eq + Hash + Copy, V: Clone> Generations<K, V> {
-    /// Makes a cache for entries of this many bytes.
-    fn new(bytes_max: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), young_bytes: 0, bytes_max: bytes_max / 2 }
-    }
-
-    fn insert(&mut self, key: K, value: V, bytes: usize) {
-        let bytes = bytes + ENTRY_BYTES;
-        if bytes > self.bytes_max {
-            return;
-        }
-        if self.young_bytes + bytes > self.bytes_max {
-            self.old = std::mem::take(&mut self.young);
-            self.young_bytes = 0;
-        }
-        self.young_bytes += bytes;
-        if let Some((_, before)) = self.young.insert(key, (value, bytes)) {
-            self.young_bytes -= before;
-        }
-    }
-
-    fn get(&mut self, key: K) -> Option<V> {
-        if let Some((value, _)) = self.young.get(&key) {
-            return Some(value.clone());
-        }
-        let (value, bytes) = self.old.remove(&key)?;
-        self.insert(key, value.clone(), bytes - ENTRY_BYTES);
-        Some(value)
-    }
 }
 
 impl Default for PageCache {
@@ -88,7 +45,7 @@ impl Default for PageCache {
 impl PageCache {
     /// Makes a cache for so many bytes of contents, and half as many of pages besides.
     pub(super) fn new(body_bytes_max: usize) -> Self {
-        Self { pages: Mutex::new(Generations::new(body_bytes_max / 2)), bodies: Mutex::new(Generations::new(body_bytes_max)) }
+        Self { pages: Mutex::new(Recent::new(body_bytes_max / 2)), bodies: Mutex::new(Recent::new(body_bytes_max)) }
     }
 
     /// Returns a page if it is cached.
@@ -96,7 +53,7 @@ impl PageCache {
     /// # Errors
     /// Those of decoding it.
     pub(super) fn page(&self, id: PageId) -> Result<Option<Page>> {
-        let kept = self.pages.lock().get(id);
+        let kept = self.pages.lock().get(&id);
         match kept {
             None => Ok(None),
             Some(Kept::Inner(children)) => Ok(detached(&children).map(Page::Inner)),
@@ -120,28 +77,27 @@ impl PageCache {
             }
             Kept::Leaf(_) => 0,
         };
-        self.pages.lock().insert(id, kept, bytes.len() + decoded);
+        self.pages.lock().insert(id, kept, bytes.len() + decoded + ENTRY_BYTES);
     }
 
     /// Forgets all contents, after some were removed from the store.
     pub(super) fn forget_bodies(&self) {
-        let mut bodies = self.bodies.lock();
-        *bodies = Generations::new(2 * bodies.bytes_max);
+        self.bodies.lock().clear();
     }
 
     /// Returns a content if it is cached.
     pub(super) fn body(&self, origin: u32, hash: &[u8; 32]) -> Option<Bytes> {
-        self.bodies.lock().get((origin, *hash))
+        self.bodies.lock().get(&(origin, *hash))
     }
 
     /// Caches a content, unless it is large.
     pub(super) fn insert_body(&self, origin: u32, hash: [u8; 32], content: &Bytes) {
         let mut bodies = self.bodies.lock();
-        if content.len() <= 2 * bodies.bytes_max / BODY_SHARE {
+        if content.len() <= bodies.weight_max() / BODY_SHARE {
             // A slice would keep what it was cut from.
             let content = if content.is_unique() { content.clone() } else { Bytes::copy_from_slice(content) };
             let bytes = content.len();
-            bodies.insert((origin, hash), content, bytes);
+            bodies.insert((origin, hash), content, bytes + ENTRY_BYTES);
         }
     }
 }
@@ -198,9 +154,9 @@ mod tests {
         let hash = |number: u32| *blake3::hash(&number.to_le_bytes()).as_bytes();
         let held = |cache: &PageCache| {
             let bodies = cache.bodies.lock();
-            let sizes = bodies.young.values().chain(bodies.old.values()).map(|(content, bytes)| {
-                assert!(*bytes >= content.len());
-                *bytes
+            let sizes = bodies.entries().map(|(content, bytes)| {
+                assert!(bytes >= content.len());
+                bytes
             });
             sizes.sum::<usize>()
         };

@@ -26,6 +26,7 @@ use crate::backend::{Holder, Link, StateSnapshot};
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,6 +36,7 @@ use treehold_core::backoff::LostRaces;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
+use treehold_core::recent::Recent;
 use treehold_core::scope::Scope;
 use treehold_core::work;
 use treehold_store::{
@@ -69,16 +71,24 @@ pub struct StoreCheckpointer {
     /// The number after that of the last pack, so that pack numbers differ even if the clock stands still.
     next_pack: Arc<AtomicU64>,
     cache: Arc<PageCache>,
+    /// The namespaces of the most recently used tenants and users.
+    places: Arc<Mutex<Recent<TenantAndUser, Arc<UserNamespaces>>>>,
     /// The most rows that are removed at once.
     pub(super) batch_rows: usize,
 }
 
+type TenantAndUser = (Option<String>, Option<String>);
+
+/// How many users' namespaces are kept. They take about a kilobyte each.
+const PLACES_MAX: usize = 2_048;
+
 /// The namespaces of one tenant and user.
+#[derive(Debug)]
 pub(super) struct UserNamespaces {
     pub(super) heads: Namespace,
     pub(super) checkpoints: Namespace,
     pub(super) pruned: Namespace,
-    pub(super) pages: Pages,
+    pub(super) pages: Arc<Pages>,
 }
 
 /// The checkpoints of a thread that are to be removed.
@@ -88,6 +98,10 @@ pub(super) struct Selected {
     pub(super) keys: Vec<String>,
     /// The number of the others.
     pub(super) kept: u64,
+}
+
+fn no_places() -> Arc<Mutex<Recent<TenantAndUser, Arc<UserNamespaces>>>> {
+    Arc::new(Mutex::new(Recent::new(PLACES_MAX)))
 }
 
 /// Returns the batch that removes checkpoints.
@@ -112,7 +126,15 @@ impl StoreCheckpointer {
     pub fn new(store: Arc<dyn Store>) -> Self {
         static INSTANCES: AtomicU64 = AtomicU64::new(0);
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
-        Self { store, clock: Clock::system(), instance, next_pack: Arc::default(), cache: Arc::default(), batch_rows: ROWS }
+        Self {
+            store,
+            clock: Clock::system(),
+            instance,
+            next_pack: Arc::default(),
+            cache: Arc::default(),
+            places: no_places(),
+            batch_rows: ROWS,
+        }
     }
 
     /// Sets the most rows that a prune or sweep removes in one commit, at least 1. Other writers get their turn in between. Default 500.
@@ -127,6 +149,8 @@ impl StoreCheckpointer {
     #[must_use]
     pub fn with_cache_bytes(mut self, bytes: usize) -> Self {
         self.cache = Arc::new(PageCache::new(bytes));
+        // Cached namespaces refer to the former cache.
+        self.places = no_places();
         self
     }
 
@@ -137,17 +161,29 @@ impl StoreCheckpointer {
         self
     }
 
-    pub(super) fn place(&self, scope: &Scope) -> Result<UserNamespaces> {
+    /// Returns the namespaces of a scope's tenant and user.
+    pub(super) fn place(&self, scope: &Scope) -> Result<Arc<UserNamespaces>> {
+        scope.validate()?;
+        let user = (scope.tenant.clone(), scope.user.clone());
+        if let Some(place) = self.places.lock().get(&user) {
+            return Ok(place);
+        }
+        let place = Arc::new(self.new_place(scope)?);
+        self.places.lock().insert(user, place.clone(), 1);
+        Ok(place)
+    }
+
+    fn new_place(&self, scope: &Scope) -> Result<UserNamespaces> {
         let namespace = |kind: &str| namespace_of(scope, kind);
         let mut hasher = DefaultHasher::new();
         (self.instance, &scope.tenant, &scope.user).hash(&mut hasher);
-        let pages = Pages {
+        let pages = Arc::new(Pages {
             store: self.store.clone(),
             cache: self.cache.clone(),
             origin: hasher.finish() as u32,
             packs: namespace("pages")?,
             bodies: namespace("bodies")?,
-        };
+        });
         Ok(UserNamespaces { heads: namespace("heads")?, checkpoints: namespace("checkpoints")?, pruned: namespace("pruned")?, pages })
     }
 
@@ -178,7 +214,7 @@ impl StoreCheckpointer {
     fn tree(&self, place: &UserNamespaces, thread: &str, record: &Record) -> StateSnapshot {
         let link = Link::stored_at(record.root.page(place.pages.origin));
         let holder = holder(place, thread, record.checkpoint.id);
-        StateSnapshot::saved(link, Version::new(record.root.version), Arc::new(place.pages.clone()), holder)
+        StateSnapshot::saved(link, Version::new(record.root.version), place.pages.clone(), holder)
     }
 
     /// Adds a checkpoint to a batch as the new head. The head's row keeps the creation time of the thread.
@@ -454,7 +490,8 @@ impl Checkpointer for StoreCheckpointer {
     }
 
     async fn confirm(&self, scope: &Scope, id: CheckpointId) -> Result<Option<Saved>> {
-        self.confirm_in(&self.place(scope)?, thread_of(scope)?, id).await
+        let (place, thread) = (self.place(scope)?, thread_of(scope)?);
+        self.confirm_in(&place, thread, id).await
     }
 
     async fn open(&self, scope: &Scope, at: At) -> Result<Option<Opened>> {
@@ -599,7 +636,8 @@ impl Checkpointer for StoreCheckpointer {
     }
 
     async fn sweep(&self, scope: &Scope, dry_run: bool) -> Result<Swept> {
-        self.sweep_place(&self.place(scope)?, dry_run, &HashSet::new()).await
+        let place = self.place(scope)?;
+        self.sweep_place(&place, dry_run, &HashSet::new()).await
     }
 
     async fn threads(&self, scope: &Scope, start_after: Option<&str>, limit: usize) -> Result<ThreadPage> {
@@ -698,4 +736,45 @@ fn info(item: &Item) -> Result<ThreadInfo> {
         created_at: item.created_at,
         saved_at: checkpoint.created_at,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use treehold_store::MemoryStore;
+
+    #[test]
+    fn namespaces_are_those_of_the_scope_whatever_was_asked_before() {
+        let checkpointer = StoreCheckpointer::new(Arc::new(MemoryStore::new()));
+        let ids = [None, Some("-"), Some("--"), Some("ada"), Some("bob")].map(|id| id.map(str::to_owned));
+        let mut scopes = Vec::new();
+        for (tenant, user) in ids.iter().flat_map(|tenant| ids.iter().map(move |user| (tenant, user))) {
+            let mut scope = Scope::new().with_thread("monday");
+            (scope.tenant, scope.user) = (tenant.clone(), user.clone());
+            scopes.push(scope);
+        }
+        for scope in scopes.iter().chain(&scopes) {
+            let (found, fresh) = (checkpointer.place(scope).expect("valid"), checkpointer.new_place(scope).expect("valid"));
+            assert_eq!((&found.heads, &found.checkpoints, &found.pruned), (&fresh.heads, &fresh.checkpoints, &fresh.pruned), "{scope:?}");
+            assert_eq!((&found.pages.packs, &found.pages.bodies), (&fresh.pages.packs, &fresh.pages.bodies), "{scope:?}");
+            assert_eq!(
+                (&found.heads, found.pages.origin),
+                (&namespace_of(scope, "heads").expect("valid"), fresh.pages.origin),
+                "{scope:?}"
+            );
+            let invalid = checkpointer.place(&scope.clone().with_thread("a\nb")).expect_err("an invalid thread");
+            assert_eq!(invalid.kind(), ErrorKind::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn checkpointer_with_another_cache_reads_through_its_own() {
+        let scope = Scope::new().with_thread("monday");
+        let one = StoreCheckpointer::new(Arc::new(MemoryStore::new()));
+        one.place(&scope).expect("valid");
+        let other = one.clone().with_cache_bytes(0);
+        for checkpointer in [one, other] {
+            assert!(Arc::ptr_eq(&checkpointer.place(&scope).expect("valid").pages.cache, &checkpointer.cache));
+        }
+    }
 }

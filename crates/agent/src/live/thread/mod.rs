@@ -20,7 +20,7 @@ use lost::Kept;
 use parking_lot::RwLock;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::Mutex;
 use treehold_core::error::{Error, Result};
 use treehold_core::scope::Scope;
@@ -32,8 +32,8 @@ use treehold_tree::checkpoint::{At, CheckpointId, Checkpointer, PutOptions, part
 #[derive(Debug)]
 pub(crate) struct LiveThread {
     scope: Scope,
-    /// Where the rows of the scope's threads lie; `None` for a scope that no checkpointer accepts.
-    partition: Option<Partition>,
+    /// Where the rows of the scope's threads lie; `None` for a scope that no checkpointer accepts. Computed by the first save.
+    partition: OnceLock<Option<Partition>>,
     checkpointer: Option<Arc<dyn Checkpointer>>,
     durability: ThreadDurability,
     /// The state; `None` until first use and after it was unloaded.
@@ -66,7 +66,7 @@ static USES: AtomicU64 = AtomicU64::new(0);
 impl LiveThread {
     pub(crate) fn new(scope: Scope, checkpointer: Option<Arc<dyn Checkpointer>>, durability: ThreadDurability) -> Self {
         Self {
-            partition: partition_of(&scope).ok(),
+            partition: OnceLock::new(),
             scope,
             checkpointer,
             durability,
@@ -86,7 +86,7 @@ impl LiveThread {
 
     /// Returns where a checkpointer saves the thread, if other rows can commit with it.
     fn place<'t>(&'t self, checkpointer: &'t dyn Checkpointer) -> Option<Place<'t>> {
-        checkpointer.store().zip(self.partition.as_ref())
+        checkpointer.store().zip(self.partition.get_or_init(|| partition_of(&self.scope).ok()).as_ref())
     }
 
     pub(crate) fn durability(&self) -> ThreadDurability {
