@@ -42,6 +42,8 @@ struct Known {
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) scope: Scope,
+    /// The tenant and user of the scope, to which the caller's work belongs.
+    pub(super) owner: Owner,
     pub(super) rights: Rights,
     /// The id of the caller's token, [`OPERATOR`] for the secret that the server was started with, or `None` if the server requires no
     /// token.
@@ -297,7 +299,7 @@ impl Doorkeeper {
         scope.validate()?;
         rights.need_thread(scope.thread.as_deref().unwrap_or_default())?;
         let door = self.doors.of(&rights)?;
-        Ok((Caller { scope, rights, credential, door, doorkeeper: self.clone(), dialled }, fixed))
+        Ok((Caller { owner: Owner::from(&scope), scope, rights, credential, door, doorkeeper: self.clone(), dialled }, fixed))
     }
 
     async fn admit(
@@ -407,7 +409,7 @@ pub(super) async fn admit(
             if fixed || caller.rights.threads.len() == 1 {
                 mcp = mcp.with_thread_fixed();
             }
-            let owner = Owner::from(&caller.scope);
+            let owner = caller.owner.clone();
             mcp.credential = caller.credential.clone();
             let standing = standing(&caller, request.headers());
             request.extensions_mut().insert(standing);

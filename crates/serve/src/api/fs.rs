@@ -23,6 +23,9 @@ use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::wire::{MODIFIED_HEADER, ReadRequest, SIZE_HEADER, WINDOW_HEADER};
 use treehold_tree::backend::{Backend, ContentStream, StreamOptions};
 
+/// About how many headers a response with a file has.
+const FILE_HEADERS: usize = 16;
+
 /// Handles GET and HEAD.
 pub(super) async fn get(asked: Asked) -> Answer {
     let path = asked.path()?;
@@ -153,6 +156,8 @@ fn describe(headers: &mut HeaderMap, path: &VfsPath, file: &FileRead) {
 }
 
 fn described(headers: &mut HeaderMap, path: &VfsPath, version: Option<Version>, size_bytes: u64, modified_at: Option<Timestamp>) {
+    // Room for these and those that the layers add, so that the table does not grow step by step.
+    headers.reserve(FILE_HEADERS);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type(path)));
     // Browsers must not execute content that an agent wrote.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -210,7 +210,7 @@ impl Api {
     /// Waits until the answer of the current request may be large.
     async fn hold_answer(&self, caller: &Caller) -> Result<()> {
         // Less than the deadline of the request, so that the answer says what it waited for.
-        self.large.take(&work::Owner::from(&caller.scope), self.limits.deadline / 2).await.map(drop)
+        self.large.take(&caller.owner, self.limits.deadline / 2).await.map(drop)
     }
 
     /// Receives the body of a request. Uploads to files may be larger than other bodies.
@@ -314,7 +314,7 @@ async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, 
     };
     let body = received.bytes.clone();
     let checked = work::run(body.len() as u64, move |_| work::check_json_values(&body));
-    if let Err(error) = work::as_owner((&caller.scope).into(), None, checked).await.flatten() {
+    if let Err(error) = work::as_owner(caller.owner.clone(), None, checked).await.flatten() {
         return problem::response(&error);
     }
     let request = Request::from_parts(head, Body::from(received.bytes.clone()));
@@ -437,7 +437,7 @@ async fn one_of_its_user<F: Future<Output = Response>>(
     next: impl FnOnce(Request) -> F,
 ) -> Response {
     let count = api.limits.requests_per_user_max;
-    let places = api.running_of.lock().get_or_insert((&caller.scope).into(), || Arc::new(Semaphore::new(count)));
+    let places = api.running_of.lock().get_or_insert(caller.owner.clone(), || Arc::new(Semaphore::new(count)));
     match places.try_acquire_owned() {
         Ok(place) => Places::hold(place, request, next).await,
         Err(_) => {

@@ -127,7 +127,7 @@ fn of_trees() -> Vec<Route> {
 }
 
 /// What the layers before the handlers need to know about a route.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Traits {
     changes: Option<Access>,
     uploads: bool,
@@ -137,23 +137,37 @@ struct Traits {
     if_none_match: bool,
 }
 
-/// Returns the traits of a route by its method and path template; `None` for an unknown one.
+/// Returns the traits of a route by its method and the path that a request matched; `None` for an unknown one. Cost: one lookup.
 fn traits(method: &Method, path: &str) -> Option<Traits> {
-    static TRAITS: LazyLock<HashMap<(Method, String), Traits>> = LazyLock::new(|| {
-        let mut known = HashMap::new();
+    static TRAITS: LazyLock<HashMap<String, Vec<(Method, Traits)>>> = LazyLock::new(|| {
+        let mut known: HashMap<String, Vec<(Method, Traits)>> = HashMap::new();
         for route in routes() {
             let Route { changes, uploads, keyed, large, if_match, if_none_match, .. } = route;
             let traits = Traits { changes, uploads, keyed, large, if_match, if_none_match };
-            // The root of the tree has a route of its own.
-            if let Some(root) = route.path.strip_suffix("/{*path}") {
-                known.insert((route.method.clone(), root.to_owned()), traits);
+            for path in matched_paths(pattern(route.path).0) {
+                let of_path = known.entry(path).or_default();
+                // A request matches a pattern, whichever of its actions it names.
+                match of_path.iter().find(|(method, _)| *method == route.method) {
+                    Some((_, others)) => assert_eq!(*others, traits, "{} differs from other actions of its pattern", route.id),
+                    None => of_path.push((route.method.clone(), traits)),
+                }
             }
-            known.insert((route.method, pattern(route.path).0.to_owned()), traits);
         }
         known
     });
-    let path = traces::in_table(path).unwrap_or_else(|| pattern(path).0.trim_end_matches('/').to_owned());
-    TRAITS.get(&(method.clone(), path)).copied()
+    TRAITS.get(path)?.iter().find(|(known, _)| known == method).map(|(_, traits)| *traits)
+}
+
+/// Returns the paths at which the router serves a pattern, the pattern itself last.
+fn matched_paths(pattern: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    if let Some(root) = pattern.strip_suffix("/{*path}") {
+        // A wildcard does not match an empty path, but the root of the tree is also a path.
+        paths.extend([root.to_owned(), format!("{root}/")]);
+    }
+    paths.extend(traces::original(pattern));
+    paths.push(pattern.to_owned());
+    paths
 }
 
 /// Returns the minimum access that the changes of a route need, by its method and path template, or `None` if it only reads.
@@ -189,33 +203,29 @@ pub(super) fn router() -> Router<Arc<Api>> {
     let mut router = Router::new();
     for ((path, method), choice) in choices() {
         let handler = choice.on(&method);
-        if let Some(root) = path.strip_suffix("/{*path}") {
-            // A wildcard does not match an empty path, but the root of the tree is also a path.
-            let slash = format!("{root}/");
-            router = router.route(root, handler.clone()).route(&slash, handler.clone());
+        for path in matched_paths(path) {
+            router = router.route(&path, handler.clone());
         }
-        if let Some(original) = traces::original(path) {
-            router = router.route(&original, handler.clone());
-        }
-        router = router.route(path, handler);
     }
     router
 }
 
 /// Returns the methods of what a path names, if its pattern has actions.
 pub(super) fn allowed(pattern: &str, raw_path: &str) -> Option<HeaderValue> {
-    static METHODS: LazyLock<Vec<(&'static str, Option<&'static str>, Method)>> = LazyLock::new(|| {
-        let of = |route: Route| {
+    type Methods = Vec<(Option<&'static str>, Method)>;
+    static METHODS: LazyLock<HashMap<&'static str, Methods>> = LazyLock::new(|| {
+        let mut methods: HashMap<&'static str, Methods> = HashMap::new();
+        for route in routes() {
             let (path, action) = super::route::pattern(route.path);
-            (path, action, route.method)
-        };
-        routes().into_iter().map(of).collect()
+            methods.entry(path).or_default().push((action, route.method));
+        }
+        methods.retain(|_, of_path| of_path.iter().any(|(action, _)| action.is_some()));
+        methods
     });
-    let own = || METHODS.iter().filter(move |(path, ..)| *path == pattern);
+    let own = METHODS.get(pattern)?;
     let segment = raw_path.rsplit('/').next().unwrap_or_default();
-    let named = segment.rsplit_once(':').and_then(|(_, last)| own().find_map(|(_, action, _)| action.filter(|action| *action == last)));
-    own().find(|(_, action, _)| action.is_some())?;
-    let mut methods: Vec<&str> = own().filter(|(_, action, _)| *action == named).map(|(.., method)| method.as_str()).collect();
+    let named = segment.rsplit_once(':').and_then(|(_, last)| own.iter().find_map(|(action, _)| action.filter(|action| *action == last)));
+    let mut methods: Vec<&str> = own.iter().filter(|(action, _)| *action == named).map(|(_, method)| method.as_str()).collect();
     if methods.contains(&"GET") && !methods.contains(&"HEAD") {
         methods.push("HEAD");
     }
@@ -264,7 +274,7 @@ mod tests {
         for route in routes() {
             let is_read = matches!(route.method, Method::GET | Method::HEAD) || reads.contains(&route.id);
             assert_eq!(route.changes.is_none(), is_read, "{}", route.id);
-            assert_eq!(changes(&route.method, route.path), route.changes, "{}", route.id);
+            assert_eq!(changes(&route.method, pattern(route.path).0), route.changes, "{}", route.id);
         }
         assert_eq!(changes(&Method::PUT, "/v1/fs/"), Some(Access::Write));
         assert_eq!(changes(&Method::PUT, "/v1/none"), None);
@@ -298,7 +308,7 @@ mod tests {
         for route in routes().into_iter().filter(|route| route.changes.is_none()) {
             let decided = [&small[..], &streamed, &in_handler, &of_tree].concat().contains(&route.id);
             assert_ne!(decided, route.large, "{}", route.id);
-            assert_eq!(is_large(&route.method, route.path), route.large, "{}", route.id);
+            assert_eq!(is_large(&route.method, pattern(route.path).0), route.large, "{}", route.id);
         }
         assert!(is_large(&Method::GET, "/host/__inspector/sessions/{session}/trace"));
         for quick in ["/host/ready", "/host/health", "/host/__inspector/health"] {
@@ -317,12 +327,22 @@ mod tests {
 
     /// The layers before a handler know the pattern that the router matched, not the action.
     #[test]
-    fn actions_of_one_pattern_have_the_same_traits() {
+    fn traits_are_those_of_the_route_at_every_path_that_the_router_serves() {
         for route in routes() {
-            let found = traits(&route.method, route.path).expect("it is in the table");
-            let of_table = (found.changes, found.uploads, found.keyed, found.large, found.if_match, found.if_none_match);
             let own = (route.changes, route.uploads, route.keyed, route.large, route.if_match, route.if_none_match);
-            assert_eq!(of_table, own, "{}", route.id);
+            let (pattern, _) = pattern(route.path);
+            for path in matched_paths(pattern) {
+                let found = traits(&route.method, &path).expect("it is in the table");
+                let of_table = (found.changes, found.uploads, found.keyed, found.large, found.if_match, found.if_none_match);
+                assert_eq!(of_table, own, "{} at {path}", route.id);
+            }
+        }
+        assert_eq!(matched_paths("/v1/fs/{*path}"), ["/v1/fs", "/v1/fs/", "/v1/fs/{*path}"]);
+        assert_eq!(matched_paths("/v1/traces/{trace}"), ["/api/traces/{trace}", "/v1/traces/{trace}"]);
+        assert_eq!(matched_paths("/v1/stat"), ["/v1/stat"]);
+        for (method, path) in [(Method::PUT, "/v1/none"), (Method::TRACE, "/v1/stat"), (Method::HEAD, "/v1/stat"), (Method::GET, "/ready")]
+        {
+            assert!(traits(&method, path).is_none(), "{method} {path}");
         }
         assert_eq!(pattern("/v1/state/{user}/{session}:export"), ("/v1/state/{user}/{session}", Some("export")));
         assert_eq!(pattern("/v1/turns:acquire"), ("/v1/turns:acquire", None));

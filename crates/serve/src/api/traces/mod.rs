@@ -45,12 +45,6 @@ pub(super) fn original(path: &str) -> Option<String> {
     is_of_traces(path).then(|| path.replacen(OWN, ORIGINAL, 1))
 }
 
-/// Returns the path in the table of routes of a path that a request matched.
-pub(super) fn in_table(path: &str) -> Option<String> {
-    let own = path.replacen(ORIGINAL, OWN, 1);
-    (path.starts_with(ORIGINAL) && is_of_traces(&own)).then_some(own)
-}
-
 /// The trace that a request names, whether or not it exists, and the store to reach it in.
 struct At {
     store: Arc<dyn TraceStore>,
