@@ -1,7 +1,7 @@
 //! A mount that could not be opened. It exists, but operations in it fail.
 //!
-//! A missing directory or token must not disable the other routes. Each call tries to open the mount again, so it works as soon as the
-//! cause is fixed.
+//! A missing token must not disable the other routes. Each call tries to open the mount again, so the mount works as soon as the token
+//! is there.
 
 use async_trait::async_trait;
 use std::fmt;

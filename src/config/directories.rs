@@ -1,18 +1,22 @@
-//! The host directories of a route, which stay open between sessions.
+//! The host directories of a route. A session opens one with the first call that reaches it, and other sessions share it for a second.
 
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use treehold_core::error::Result;
+use treehold_core::ops::Capabilities;
+use treehold_core::path::VfsPath;
 use treehold_tree::backend::Backend;
+use treehold_tree::forward_backend;
 
 /// How many directories a route keeps open. Each takes a file handle.
 const OPEN_MAX: usize = 256;
@@ -23,6 +27,8 @@ const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// Host directories by path. A session gets the one that is open instead of resolving all paths of the host that no tree may change.
 pub(super) struct Directories {
+    /// The capabilities of every directory of the route.
+    capabilities: Capabilities,
     open: Open,
     kept: Mutex<Kept>,
 }
@@ -48,8 +54,8 @@ type Identity = (u64, u64);
 
 impl Directories {
     /// Keeps the directories that `open` opens.
-    pub(super) fn new(open: impl Fn(&Path) -> Result<Arc<dyn Backend>> + Send + Sync + 'static) -> Self {
-        Self { open: Box::new(open), kept: Mutex::default() }
+    pub(super) fn new(capabilities: Capabilities, open: impl Fn(&Path) -> Result<Arc<dyn Backend>> + Send + Sync + 'static) -> Self {
+        Self { capabilities, open: Box::new(open), kept: Mutex::default() }
     }
 
     /// Returns the tree of a directory. Opens it if it was not opened within the last second, or if the path leads to another one by now.
@@ -58,7 +64,7 @@ impl Directories {
     ///
     /// # Errors
     /// Those of opening, which are not kept.
-    pub(super) fn get_or_open(self: &Arc<Self>, root: &Path) -> Result<Arc<dyn Backend>> {
+    fn get_or_open(self: &Arc<Self>, root: &Path) -> Result<Arc<dyn Backend>> {
         let tree = self.get_or_open_at(root, Instant::now())?;
         self.close_in_time();
         Ok(tree)
@@ -104,6 +110,53 @@ impl Directories {
     }
 }
 
+/// The host directory of one session. The first call that opens it successfully pins it for the session. If it cannot be opened, calls that
+/// reach it fail, and the rest of the tree works.
+#[derive(Debug)]
+pub(super) struct Directory {
+    all: Arc<Directories>,
+    root: PathBuf,
+    opened: OnceLock<Arc<dyn Backend>>,
+}
+
+impl Directory {
+    /// Makes the tree of a directory, without opening it.
+    pub(super) fn new(all: Arc<Directories>, root: PathBuf) -> Self {
+        Self { all, root, opened: OnceLock::new() }
+    }
+
+    fn tree(&self) -> Result<&Arc<dyn Backend>> {
+        match self.opened.get() {
+            Some(tree) => Ok(tree),
+            None => {
+                // The failure concerns the root, whatever path was requested.
+                let tree = self.all.get_or_open(&self.root).map_err(|error| error.at(VfsPath::ROOT))?;
+                Ok(self.opened.get_or_init(|| tree))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Directory {
+    /// Shows an unopened directory as an open one, without its host path.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.opened.get(), self.root.file_name()) {
+            (Some(tree), _) => tree.fmt(f),
+            (None, Some(name)) => write!(f, "Protected(Filesystem({}))", name.to_string_lossy()),
+            (None, None) => f.write_str("Protected(Filesystem)"),
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Directory {
+    fn capabilities(&self) -> Capabilities {
+        self.all.capabilities.clone()
+    }
+
+    forward_backend! { self => self.tree()?; stat, read, ls, glob, grep, search, apply, review }
+}
+
 impl fmt::Debug for Directories {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Directories").field("kept", &self.kept).finish_non_exhaustive()
@@ -144,10 +197,14 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicBool, Ordering};
     use treehold_core::error::Error;
-    use treehold_tree::backend::StateBackend;
+    use treehold_tree::backend::{BackendExt, FilesystemBackend, FilesystemOptions, StateBackend};
 
     fn opened() -> Arc<dyn Backend> {
         Arc::new(StateBackend::new())
+    }
+
+    fn directories(open: impl Fn(&Path) -> Result<Arc<dyn Backend>> + Send + Sync + 'static) -> Directories {
+        Directories::new(Capabilities::new(), open)
     }
 
     #[test]
@@ -157,7 +214,7 @@ mod tests {
         fs::create_dir(&one).expect("made");
         fs::create_dir(&other).expect("made");
         symlink(&one, &link).expect("linked");
-        let (all, now) = (Directories::new(|_| Ok(opened())), Instant::now());
+        let (all, now) = (directories(|_| Ok(opened())), Instant::now());
         let get = |root: &Path, now: Instant| all.get_or_open_at(root, now).expect("opened");
         let first = get(&link, now);
         assert!(Arc::ptr_eq(&first, &get(&link, now + KEPT_FOR / 2)), "a second session opened it again");
@@ -177,7 +234,7 @@ mod tests {
         fs::create_dir(&other).expect("made");
         symlink(&one, &link).expect("linked");
         let (swapped, to) = (link.clone(), other.clone());
-        let all = Directories::new(move |root| {
+        let all = directories(move |root| {
             if root == swapped {
                 fs::remove_file(&swapped).expect("removed");
                 symlink(&to, &swapped).expect("linked");
@@ -200,7 +257,7 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let is_refused = Arc::new(AtomicBool::new(true));
         let refused = is_refused.clone();
-        let all = Directories::new(move |_| match refused.load(Ordering::Relaxed) {
+        let all = directories(move |_| match refused.load(Ordering::Relaxed) {
             true => Err(Error::invalid_argument("it governs")),
             false => Ok(opened()),
         });
@@ -213,7 +270,7 @@ mod tests {
     #[test]
     fn number_of_open_directories_is_bounded() {
         let home = tempfile::tempdir().expect("a directory");
-        let (all, now) = (Directories::new(|_| Ok(opened())), Instant::now());
+        let (all, now) = (directories(|_| Ok(opened())), Instant::now());
         for number in 0..OPEN_MAX as u32 + 10 {
             let root = home.path().join(number.to_string());
             fs::create_dir(&root).expect("made");
@@ -226,11 +283,33 @@ mod tests {
         assert_eq!(kept.opened.len(), OPEN_MAX + 10 - 21, "those of an earlier second are closed");
     }
 
+    #[tokio::test]
+    async fn session_opens_its_directory_when_it_exists_and_keeps_it() {
+        let home = tempfile::tempdir().expect("a directory");
+        let (root, old) = (home.path().join("root"), home.path().join("old"));
+        let open = |root: &Path| Ok(Arc::new(FilesystemBackend::open(root, FilesystemOptions::new())?) as Arc<dyn Backend>);
+        let all = Arc::new(Directories::new(FilesystemOptions::new().capabilities(), open));
+        let session = || Directory::new(all.clone(), root.clone());
+        let early = session();
+        let missing = early.read_text("/plan.md").await.expect_err("no directory");
+        assert_eq!(missing.path(), Some(VfsPath::ROOT));
+        let fill = |content: &str| {
+            fs::create_dir(&root).expect("made");
+            fs::write(root.join("plan.md"), content).expect("written");
+        };
+        fill("before");
+        assert_eq!(early.read_text("/plan.md").await.expect("read"), "before");
+        fs::rename(&root, &old).expect("moved away");
+        fill("after");
+        assert_eq!(session().read_text("/plan.md").await.expect("read"), "after", "the next session follows the path");
+        assert_eq!(early.read_text("/plan.md").await.expect("read"), "before", "an open one does not");
+    }
+
     /// A route that is no longer used must not keep a file system busy.
     #[tokio::test(start_paused = true)]
     async fn idle_directory_is_closed() {
         let home = tempfile::tempdir().expect("a directory");
-        let all = Arc::new(Directories::new(|_| Ok(opened())));
+        let all = Arc::new(directories(|_| Ok(opened())));
         let tree = Arc::downgrade(&all.get_or_open(home.path()).expect("opened"));
         assert!(tree.upgrade().is_some(), "it stays open between sessions");
         tokio::time::sleep(2 * KEPT_FOR).await;
@@ -241,7 +320,7 @@ mod tests {
     #[test]
     fn idle_directory_is_closed_although_an_earlier_runtime_has_ended() {
         let home = tempfile::tempdir().expect("a directory");
-        let all = Arc::new(Directories::new(|_| Ok(opened())));
+        let all = Arc::new(directories(|_| Ok(opened())));
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         runtime().block_on(async { all.get_or_open(home.path()).expect("opened") });
         runtime().block_on(async {

@@ -15,7 +15,7 @@ use treehold_core::scope::ScopeField;
 mod agent_state;
 mod check;
 mod custom_layer;
-#[cfg(any(feature = "remote", all(feature = "filesystem", unix)))]
+#[cfg(feature = "remote")]
 mod deferred;
 mod dial;
 #[cfg(all(feature = "filesystem", unix))]
@@ -30,6 +30,7 @@ mod migrate_store;
 mod open;
 mod open_store;
 mod overlay;
+mod per_scope;
 mod protected;
 mod registry;
 mod remote;

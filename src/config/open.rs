@@ -1,7 +1,6 @@
 //! Opens a configuration: routes become mounts, and layers are applied in their fixed order.
 
-#[cfg(all(feature = "filesystem", unix))]
-use super::deferred::Deferred;
+use super::per_scope::PerScope;
 use super::stores::Stores;
 use super::{
     Config, DEFAULT_STORE, HistoryConfig, OVERLAY_NAMESPACE, PermissionConfig, PermissionEffect, QuotaConfig, RouteConfig, RouteIndex,
@@ -45,7 +44,7 @@ impl Config {
         Stores::new(self)
     }
 
-    /// Builds the workspace. Stores are opened by the first call that needs them, directories by the first session.
+    /// Builds the workspace. Stores and directories are opened by the first call that needs them.
     ///
     /// # Errors
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for an invalid setting, which is possible if it was set after parsing.
@@ -225,9 +224,12 @@ impl Config {
         let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
         let path = path.to_owned();
         let route = route.clone();
+        let namespaces = PerScope::by(template.fields());
         Ok(Arc::new(move |scope| {
-            check_fields(&path, &template, template.fields(), scope)?;
-            let namespace = template.fill(scope)?;
+            let namespace = namespaces.get_or_make(scope, || {
+                check_fields(&path, &template, template.fields(), scope)?;
+                template.fill(scope)
+            })?;
             let place = TreeId::Rows(name.clone(), namespace.clone());
             let tree = Arc::new(configured(StoreBackend::new(store.clone(), namespace), &route));
             Ok((place, Box::new(move || tree)))
@@ -237,7 +239,7 @@ impl Config {
     #[cfg(all(feature = "filesystem", unix))]
     fn filesystem(&self, path: &str, route: &RouteConfig) -> Result<OpenFiles> {
         use super::RouteSync;
-        use super::directories::Directories;
+        use super::directories::{Directories, Directory};
         use treehold_tree::backend::{FilesystemBackend, FilesystemOptions, SyncMode};
 
         let template = Template::parse(route.root.as_deref().unwrap_or_default())?;
@@ -249,6 +251,7 @@ impl Config {
                 RouteSync::File => SyncMode::File,
                 RouteSync::Full => SyncMode::Full,
             });
+        let capabilities = options.capabilities();
         let open = {
             let (config, path) = (self.clone(), path.to_owned());
             move |directory: &Path| -> Result<Arc<dyn Backend>> {
@@ -258,13 +261,16 @@ impl Config {
                 }
             }
         };
-        let directories = Arc::new(Directories::new(open));
+        let directories = Arc::new(Directories::new(capabilities, open));
         let (config, path) = (self.clone(), path.to_owned());
+        let roots = PerScope::by(template.fields());
         Ok(Arc::new(move |scope| {
-            check_fields(&path, &template, template.fields(), scope)?;
-            let root = filled_root(&template, scope).map(|text| config.resolve(&text))?;
-            let (directories, directory) = (directories.clone(), root.clone());
-            Ok((TreeId::Directory(root), Box::new(|| Deferred::open(move || directories.get_or_open(&directory)))))
+            let root: PathBuf = roots.get_or_make(scope, || {
+                check_fields(&path, &template, template.fields(), scope)?;
+                filled_root(&template, scope).map(|text| config.resolve(&text))
+            })?;
+            let tree = Arc::new(Directory::new(directories.clone(), root.clone()));
+            Ok((TreeId::Directory(root), Box::new(move || tree)))
         }))
     }
 
@@ -491,5 +497,29 @@ mod tests {
         session.backend().write("/c", "1234").await.expect("discarded changes do not count towards the quota");
         let error = session.backend().write("/d", "1").await.expect_err("one byte too many");
         assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+    }
+
+    /// The rule makes its layer ask for the capabilities of the whole tree, which must not open a directory either.
+    #[cfg(all(feature = "filesystem", unix))]
+    #[tokio::test]
+    async fn session_opens_a_directory_only_for_calls_that_reach_it() {
+        let home = tempfile::tempdir().expect("a directory");
+        let text = "[stores.default]\nurl = \"memory:\"\n[routes.\"/work\"]\ntype = \"filesystem\"\nroot = \"{thread}\"\ncreate_root = true\nsync = \"full\"\n\
+            [[layers.permissions]]\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"/work/.secret\"]";
+        let config = Config::parse(text, &ConfigBase::new(home.path(), home.path())).expect("a sound configuration");
+        let workspace = config.workspace().expect("a workspace");
+        let [monday, tuesday] = ["monday", "tuesday"].map(|thread| config.scope().with_thread(thread));
+        let session = workspace.session(monday.clone()).await.expect("opened");
+        session.backend().write("/plan.md", "1. ask\n").await.expect("written");
+        assert_eq!(session.backend().read_text("/plan.md").await.expect("read"), "1. ask\n");
+        let before = (session.backend().to_string(), session.backend().capabilities());
+        assert!(!home.path().join("monday").exists());
+        session.backend().write("/work/a.md", "a").await.expect("written");
+        assert_eq!(std::fs::read_to_string(home.path().join("monday/a.md")).expect("read"), "a");
+        assert_eq!((session.backend().to_string(), session.backend().capabilities()), before);
+        let other = workspace.session(tuesday).await.expect("opened");
+        assert!(!other.backend().exists("/work/a.md").await.expect("looked up"), "each thread has a directory of its own");
+        let again = workspace.session(monday).await.expect("opened");
+        assert_eq!(again.backend().read_text("/work/a.md").await.expect("read"), "a");
     }
 }

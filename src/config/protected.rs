@@ -15,8 +15,8 @@ use treehold_tree::layer::Protections;
 /// Host files that can be read but not changed, because tools run what they contain ([`RUNS_CODE`](treehold_tree::layer::RUNS_CODE)).
 ///
 /// Files that govern the trees, such as the configuration and the files of stores, are protected wherever a route mounts them. A session
-/// finds them by the links of the host as these were when it was opened, or up to a second before. On a route with a `quota`, sessions that
-/// are open at the same time use what the first of them found.
+/// finds them by the links of the host as these were when a call first reached the route, or up to a second before. On a route with a
+/// `quota`, sessions that are open at the same time use what the first of them found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]

@@ -90,7 +90,7 @@ pub struct RouteConfig {
     /// For a filesystem route: whether to enter other file systems mounted beneath the root. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross_mounts: Option<bool>,
-    /// For a filesystem route: whether to create a missing root. Default false.
+    /// For a filesystem route: whether the first call that reaches it creates a missing root. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create_root: Option<bool>,
     /// For a history route: the thread, optionally with scope fields. Default `{thread}`, the caller's own. For a remote route: the thread

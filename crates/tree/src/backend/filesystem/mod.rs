@@ -59,6 +59,14 @@ pub enum SyncMode {
     Full,
 }
 
+impl SyncMode {
+    /// Returns the capabilities of a directory with this sync mode.
+    fn capabilities(self) -> Capabilities {
+        let durability = if self == Self::Full { Durability::Power } else { Durability::Process };
+        Capabilities::new().with_atomic_batch(false).with_durability(durability).with_symlinks(true)
+    }
+}
+
 /// Options for opening a host directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -121,6 +129,11 @@ impl FilesystemOptions {
     pub fn with_sync(mut self, sync: SyncMode) -> Self {
         self.sync = sync;
         self
+    }
+
+    /// Returns the capabilities of every directory that is opened with these options.
+    pub fn capabilities(&self) -> Capabilities {
+        self.sync.capabilities()
     }
 }
 
@@ -267,8 +280,7 @@ impl fmt::Display for FilesystemBackend {
 #[async_trait]
 impl Backend for FilesystemBackend {
     fn capabilities(&self) -> Capabilities {
-        let durability = if self.sync == SyncMode::Full { Durability::Power } else { Durability::Process };
-        Capabilities::new().with_atomic_batch(false).with_durability(durability).with_symlinks(true)
+        self.sync.capabilities()
     }
 
     async fn stat(&self, path: &VfsPath, options: &StatOptions) -> Result<Entry> {

@@ -130,7 +130,7 @@ pub struct Protections {
     ground: Arc<Ground>,
 }
 
-/// The entries of [`RUNS_CODE`]. Folding their names takes longer than a request, and every session opens its trees.
+/// The entries of [`RUNS_CODE`]. Folding their names takes longer than a request, and each directory that is opened needs them.
 static LISTED: LazyLock<Vec<Named>> = LazyLock::new(|| {
     RUNS_CODE.iter().map(|(pattern, reason)| Named::new(pattern, *reason).expect("the built-in names are valid")).collect()
 });
