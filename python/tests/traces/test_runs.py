@@ -41,6 +41,18 @@ class Scripted:
 
     async def run(self, context: RunContext, request: RunRequest, /) -> RunResult | str:
         self.asked.append(request)
+        try:
+            return await self.follow(context)
+        except asyncio.CancelledError:
+            try:
+                await context.traces.aadd_message(context.trace_id, NewMessage("assistant", "too late"))
+            except treehold.Error as error:
+                self.late.append(error)
+            finally:
+                self.cancelled.set()
+            raise
+
+    async def follow(self, context: RunContext) -> RunResult | str:
         path = await context.traces.aget_main_path_messages(context.trace_id)
         command, _, rest = str([message for message in path if message.role == "user"][-1].content).partition(" ")
         if command == "fail":
@@ -49,16 +61,7 @@ class Scripted:
             raise ZeroDivisionError(rest)
         if command == "wait":
             await context.traces.aadd_message(context.trace_id, NewMessage("assistant", "I am at it"))
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                try:
-                    await context.traces.aadd_message(context.trace_id, NewMessage("assistant", "too late"))
-                except treehold.Error as error:
-                    self.late.append(error)
-                finally:
-                    self.cancelled.set()
-                raise
+            await asyncio.Event().wait()
         if command == "agent":
             answer = await AgentTool(context.runs).aagent(rest, trace_id=context.trace_id)
             rest = f"{answer['status']}: {answer.get('summary', answer.get('error'))}"
