@@ -504,8 +504,8 @@ mod tests {
     #[tokio::test]
     async fn session_opens_a_directory_only_for_calls_that_reach_it() {
         let home = tempfile::tempdir().expect("a directory");
-        let text = "[stores.default]\nurl = \"memory:\"\n[routes.\"/work\"]\ntype = \"filesystem\"\nroot = \"{thread}\"\ncreate_root = true\nsync = \"full\"\n\
-            [[layers.permissions]]\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"/work/.secret\"]";
+        let text = "[stores.default]\nurl = \"memory:\"\n[routes.\"/files\"]\ntype = \"filesystem\"\nroot = \"{thread}\"\ncreate_root = true\nsync = \"full\"\n\
+            [[layers.permissions]]\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"/files/.secret\"]";
         let config = Config::parse(text, &ConfigBase::new(home.path(), home.path())).expect("a sound configuration");
         let workspace = config.workspace().expect("a workspace");
         let [monday, tuesday] = ["monday", "tuesday"].map(|thread| config.scope().with_thread(thread));
@@ -514,12 +514,12 @@ mod tests {
         assert_eq!(session.backend().read_text("/plan.md").await.expect("read"), "1. ask\n");
         let before = (session.backend().to_string(), session.backend().capabilities());
         assert!(!home.path().join("monday").exists());
-        session.backend().write("/work/a.md", "a").await.expect("written");
+        session.backend().write("/files/a.md", "a").await.expect("written");
         assert_eq!(std::fs::read_to_string(home.path().join("monday/a.md")).expect("read"), "a");
         assert_eq!((session.backend().to_string(), session.backend().capabilities()), before);
         let other = workspace.session(tuesday).await.expect("opened");
-        assert!(!other.backend().exists("/work/a.md").await.expect("looked up"), "each thread has a directory of its own");
+        assert!(!other.backend().exists("/files/a.md").await.expect("looked up"), "each thread has a directory of its own");
         let again = workspace.session(monday).await.expect("opened");
-        assert_eq!(again.backend().read_text("/work/a.md").await.expect("read"), "a");
+        assert_eq!(again.backend().read_text("/files/a.md").await.expect("read"), "a");
     }
 }

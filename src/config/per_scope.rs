@@ -6,7 +6,7 @@ use treehold_core::error::Result;
 use treehold_core::recent::Recent;
 use treehold_core::scope::{Scope, ScopeField};
 
-/// The most values of a cache. A namespace or a path takes some hundred bytes.
+/// The most values of a cache. They are short: a namespace or a path.
 const VALUES_MAX: usize = 2_048;
 
 /// Values that follow from some fields of a scope and from nothing else, such as the namespace of a route.

@@ -79,7 +79,7 @@ pub struct StoreCheckpointer {
 
 type TenantAndUser = (Option<String>, Option<String>);
 
-/// How many users' namespaces are kept. They take about a kilobyte each.
+/// The most tenants and users whose namespaces are kept: five short texts each.
 const PLACES_MAX: usize = 2_048;
 
 /// The namespaces of one tenant and user.
