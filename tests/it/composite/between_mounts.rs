@@ -1,6 +1,7 @@
 //! Moves and copies from one mount to another.
 
 use super::*;
+use crate::tiers::spy::Spy;
 
 #[tokio::test]
 async fn file_is_moved_and_copied_between_mounts() {
@@ -88,62 +89,125 @@ async fn overlong_target_path_is_refused_before_any_write() {
     assert!(!tree.exists(&format!("{fits}fg")).await.unwrap());
 }
 
+/// The two mounts of a move.
+#[derive(Debug, Clone, Copy)]
+enum Mounts {
+    /// Two directories of one tree.
+    Directories,
+    /// A user and what everybody shares: two partitions of one store, so that no commit moves a file.
+    Partitions,
+}
+
+impl Mounts {
+    const ALL: [Self; 2] = [Self::Directories, Self::Partitions];
+
+    /// Makes the mounts, and a tree with both beneath `/a` and `/b`.
+    async fn make(self) -> (Arc<dyn Backend>, [Arc<dyn Backend>; 2]) {
+        match self {
+            Self::Directories => {
+                let both: Arc<dyn Backend> = Arc::new(mounted(&["/a", "/b"]));
+                let mounts = ["/a", "/b"].map(|prefix| Arc::new(Subtree::new(both.clone(), path(prefix))) as Arc<dyn Backend>);
+                (both, mounts)
+            }
+            Self::Partitions => {
+                let store = Arc::new(MemoryStore::new());
+                let mounts = ["acme/ada/files", "shared//files"]
+                    .map(|space| Arc::new(StoreBackend::new(store.clone(), Namespace::parse(space).unwrap())) as Arc<dyn Backend>);
+                let routes = ["/a", "/b"].into_iter().zip(mounts.clone());
+                (Arc::new(CompositeBackend::builder(state()).routes(routes).unwrap().build().unwrap()), mounts)
+            }
+        }
+    }
+}
+
 /// Moves a directory of two files between two mounts under a fault. Returns the outcome, the files that exist
 /// afterwards, and whether the fault occurred.
-async fn moved_under(fault: Fault) -> (Result<()>, Vec<String>, bool) {
-    let both = Arc::new(filled(&["/a", "/b"], &["/a/d/f", "/a/d/g"]).await);
-    let faulty = Arc::new(Layered::new(fault, both.clone()));
-    let routes = ["/a", "/b"].map(|prefix| (prefix, Arc::new(Subtree::new(faulty.clone(), path(prefix))) as Arc<dyn Backend>));
-    let tree = CompositeBackend::builder(state()).routes(routes).unwrap().build().unwrap();
+async fn moved_under(fault: Fault, mounts: Mounts) -> (Result<()>, Vec<String>, bool) {
+    let (both, mounts) = mounts.make().await;
+    fill(&both, &["/a/d/f", "/a/d/g"]).await;
+    let fault = Arc::new(fault);
+    let faulty = mounts.map(|mount| Arc::new(Layered::new(fault.clone(), mount)) as Arc<dyn Backend>);
+    let tree = CompositeBackend::builder(state()).routes(["/a", "/b"].into_iter().zip(faulty)).unwrap().build().unwrap();
     let moved = tree.rename("/a/d", "/b/d").await.map(drop);
-    (moved, globbed(&both, "**").await, faulty.layer().faults() > 0)
+    (moved, globbed(&both, "**").await, fault.faults() > 0)
 }
 
 #[tokio::test]
 async fn fault_during_a_move_leaves_source_or_target_whole() {
-    for after_effect in [false, true] {
+    for (mounts, after_effect) in Mounts::ALL.into_iter().flat_map(|mounts| [(mounts, false), (mounts, true)]) {
         let mut errors = 0;
         for n in 0.. {
             let fault = if after_effect { Fault::nth(n).after_effect() } else { Fault::nth(n) };
-            let (moved, files, struck) = moved_under(fault).await;
+            let (moved, files, struck) = moved_under(fault, mounts).await;
             if !struck {
                 assert_eq!((moved.is_ok(), files), (true, vec!["/b/d/f".to_owned(), "/b/d/g".to_owned()]));
                 break;
             }
             let source_is_whole = files.starts_with(&["/a/d/f".to_owned(), "/a/d/g".to_owned()]);
             let target_is_whole = files.ends_with(&["/b/d/f".to_owned(), "/b/d/g".to_owned()]);
-            assert!(source_is_whole || target_is_whole, "call {n}: {files:?}");
+            assert!(source_is_whole || target_is_whole, "{mounts:?}, call {n}: {files:?}");
             match moved {
                 // The lost answer said that the target is absent.
-                Ok(()) => assert!(after_effect && !source_is_whole && target_is_whole, "call {n}: {files:?}"),
+                Ok(()) => assert!(after_effect && !source_is_whole && target_is_whole, "{mounts:?}, call {n}: {files:?}"),
                 Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Unavailable, "call {n}");
-                    assert!(source_is_whole || after_effect, "call {n}: {files:?}: {error}");
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{mounts:?}, call {n}");
+                    assert!(source_is_whole || after_effect, "{mounts:?}, call {n}: {files:?}: {error}");
                     errors += 1;
                 }
             }
         }
-        assert!(errors >= 9, "the sweep met only {errors} calls");
+        assert!(errors >= 9, "the sweep of {mounts:?} met only {errors} calls");
     }
+}
+
+#[tokio::test]
+async fn failed_call_of_a_store_during_a_move_between_its_partitions_leaves_source_or_target_whole() {
+    let mut errors = 0;
+    for calls in 0.. {
+        let store = Spy::default();
+        let mounts = [("/a", "acme/ada/files"), ("/b", "shared//files")].map(|(at, space)| {
+            (at, Arc::new(StoreBackend::new(Arc::new(store.clone()), Namespace::parse(space).unwrap())) as Arc<dyn Backend>)
+        });
+        let tree = CompositeBackend::builder(state()).routes(mounts).unwrap().build().unwrap();
+        fill(&tree, &["/a/d/f", "/a/d/g"]).await;
+        store.fail_after(calls);
+        let moved = tree.rename("/a/d", "/b/d").await;
+        let has_failed = store.has_failed();
+        let files = globbed(&tree, "**").await;
+        let is_whole = |at: &str| ["f", "g"].iter().all(|name| files.contains(&format!("{at}/d/{name}")));
+        match moved {
+            Ok(_) => assert_eq!(files, ["/b/d/f", "/b/d/g"], "call {calls}"),
+            Err(error) => {
+                assert_eq!((error.kind(), is_whole("/a")), (ErrorKind::Unavailable, true), "call {calls}: {files:?}");
+                errors += 1;
+            }
+        }
+        if !has_failed {
+            break;
+        }
+    }
+    assert!(errors >= 9, "the sweep met only {errors} calls");
 }
 
 /// Regression: the error of a step was returned unchanged, so it claimed for the whole move what held only for that step.
 #[tokio::test]
 async fn error_after_the_first_write_reports_a_possible_effect() {
-    let mut after = 0;
-    for n in 0.. {
-        let (moved, files, struck) = moved_under(Fault::nth(n).stated()).await;
-        if !struck {
-            break;
+    for mounts in Mounts::ALL {
+        let mut after = 0;
+        for n in 0.. {
+            let (moved, files, struck) = moved_under(Fault::nth(n).stated(), mounts).await;
+            if !struck {
+                break;
+            }
+            let error = moved.unwrap_err();
+            let copied = files.iter().any(|file| file.starts_with("/b/"));
+            assert!(error.may_have_effect() || !copied, "{mounts:?}, call {n}: {files:?}: {error}");
+            after += usize::from(copied);
         }
-        let error = moved.unwrap_err();
-        let copied = files.iter().any(|file| file.starts_with("/b/"));
-        assert!(error.may_have_effect() || !copied, "call {n}: {files:?}: {error}");
-        after += usize::from(copied);
+        assert!(after >= 4, "the sweep of {mounts:?} met only {after} calls after a write");
+        let (moved, ..) = moved_under(Fault::nth(1), mounts).await;
+        assert!(moved.unwrap_err().is_without_effect(), "checking both ends changes nothing");
     }
-    assert!(after >= 4, "the sweep met only {after} calls after a write");
-    let (moved, ..) = moved_under(Fault::nth(1)).await;
-    assert!(moved.unwrap_err().is_without_effect(), "checking both ends changes nothing");
     // A late refusal, of a kind that elsewhere precedes any effect.
     let source = state();
     fill(&source, &["/d/f"]).await;

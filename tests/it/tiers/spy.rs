@@ -24,6 +24,8 @@ pub(crate) struct Spy {
     bodies: Arc<AtomicUsize>,
     part_bytes: Arc<Mutex<(u64, u64)>>,
     fails: Arc<AtomicBool>,
+    /// How many calls succeed before one fails.
+    fails_after: Arc<Mutex<Option<usize>>>,
     before_commit: Arc<Mutex<Option<Before>>>,
 }
 
@@ -53,6 +55,16 @@ impl Spy {
         self.fails.store(fails, Ordering::Relaxed);
     }
 
+    /// Makes one call fail, after this many that succeed.
+    pub(crate) fn fail_after(&self, calls: usize) {
+        *self.fails_after.lock() = Some(calls);
+    }
+
+    /// Makes no call fail any more. Returns whether one has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.fails_after.lock().take().is_none()
+    }
+
     /// Runs an action once, just before the next commit.
     pub(super) fn before_commit<F: Future<Output = ()> + Send + 'static>(&self, act: impl FnOnce() -> F + Send + 'static) {
         *self.before_commit.lock() = Some(Box::new(|| Box::pin(act())));
@@ -60,7 +72,10 @@ impl Spy {
 
     fn note(&self, call: &'static str) -> Result<()> {
         self.calls.lock().push(call);
-        if self.fails.load(Ordering::Relaxed) {
+        let mut fails_after = self.fails_after.lock();
+        let is_one_to_fail = *fails_after == Some(0);
+        *fails_after = fails_after.and_then(|left| left.checked_sub(1));
+        if is_one_to_fail || self.fails.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Unavailable, "the store is down"));
         }
         Ok(())

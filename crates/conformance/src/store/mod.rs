@@ -8,6 +8,7 @@ mod concurrency;
 mod expiry;
 mod items;
 mod logs;
+mod partitions;
 mod parts;
 mod reports;
 mod restores;
@@ -19,6 +20,7 @@ use concurrency::*;
 use expiry::*;
 use items::*;
 use logs::*;
+use partitions::*;
 use parts::*;
 use reports::*;
 use restores::*;
@@ -102,6 +104,12 @@ cases! { $
     delete_prefix_with_empty_prefix_empties_one_namespace,
     large_batch_is_atomic,
     large_range_delete_is_atomic,
+    // partitions
+    partitions_share_no_rows,
+    conditions_see_only_their_partition,
+    versions_grow_within_each_partition,
+    concurrent_commits_of_partitions_lose_nothing,
+    watch_wakes_after_commits_of_its_partition,
     // restores
     restored_item_is_unchanged,
     restore_replaces_existing_item,

@@ -5,7 +5,7 @@ use super::*;
 /// How long a wake-up may take. Engines that poll for commits need up to a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-async fn changed(watch: &mut treehold_store::Watch) -> Version {
+pub(super) async fn changed(watch: &mut treehold_store::Watch) -> Version {
     let told = tokio::time::timeout(PATIENCE, watch.changed()).await;
     told.expect("a commit notifies the watch").expect("the store is open")
 }
