@@ -158,6 +158,19 @@ impl Prefix {
         all
     }
 
+    /// Returns how many scripts each node has run, in the order of [`Prefix::keys_by_node`].
+    pub(crate) fn scripts_by_node(&self) -> Vec<u64> {
+        let ran = |node: &mut redis::Connection| {
+            let told: String = redis::cmd("INFO").arg("commandstats").query(node).unwrap();
+            let calls = told
+                .lines()
+                .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="))
+                .map_or("0", |rest| rest.split(',').next().unwrap());
+            calls.parse().unwrap()
+        };
+        self.keys_by_node().iter_mut().map(|(node, _)| ran(node)).collect()
+    }
+
     /// Removes all keys of the store.
     pub(crate) fn clear(&self) {
         for (mut node, names) in self.keys_by_node() {

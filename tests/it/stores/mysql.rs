@@ -259,6 +259,9 @@ async fn writer_of_a_partition_waits_for_no_other_partition() {
     let (before, after) = (Namespace::parse("p1//a").unwrap(), Namespace::parse("p2//a").unwrap());
     store.commit((0..500).fold(Batch::new(), |batch, number| batch.put(&before, format!("x/{number}"), "v"))).await.unwrap();
     store.commit((1..500).fold(Batch::new(), |batch, number| batch.put(&after, format!("x/{number}"), "v"))).await.unwrap();
+    // Keys that share more than their heads, and are the last ones of their partition.
+    let long = format!("y/{}", "z".repeat(1_600));
+    store.commit((0..20).fold(Batch::new(), |batch, number| batch.put(&before, format!("{long}{number}"), "v"))).await.unwrap();
     let row = "'p2//a/', 'x/0', x''";
     for sql in [
         "START TRANSACTION".to_owned(),
@@ -267,10 +270,12 @@ async fn writer_of_a_partition_waits_for_no_other_partition() {
     ] {
         other.query_drop(sql).await.unwrap();
     }
-    let removals =
-        [Batch::new().delete_prefix(&before, "x/4"), Batch::new().delete_prefix(&before, ""), Batch::new().delete_prefix(&before, "x")];
-    for removal in removals {
+    let prefixes = [("x/4", 409), (&*format!("{long}1"), 398), (&*long, 389), (&*format!("{long}1"), 389), ("", 0), ("x", 0)];
+    for (prefix, left) in prefixes {
+        let removal = Batch::new().delete_prefix(&before, prefix);
         tokio::time::timeout(Duration::from_secs(4), store.commit(removal)).await.expect("it waits for another partition").unwrap();
+        let rows = administer(&format!("SELECT * FROM `{}`.treehold_bodies WHERE namespace = 'p1//a/'", database.name)).await.unwrap();
+        assert_eq!(rows.len(), left, "{prefix}");
     }
     assert_eq!(store.scan(&before, ScanOptions::new()).await.unwrap().entries.len(), 0);
     // Regression: the removal of many keys of a small table read all its rows.

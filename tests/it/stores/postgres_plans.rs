@@ -1,7 +1,8 @@
 //! The plans of every statement that the engine prepares, under missing and wrong statistics.
 //!
 //! A recorder on the way to the server collects the statements while the store runs every case of its contract. Each is then planned
-//! over a table of some thousand rows. Statements keep the plan they got first, so a bad one would stay.
+//! over a table of some thousand rows. Statements keep the plan they got first, so a bad one would stay. Nor may a statement about rows
+//! use what PostgreSQL-compatible clusters refuse.
 
 use crate::servers::postgres::{connect, schema, server};
 use serde_json::Value;
@@ -168,6 +169,37 @@ fn faults(node: &Value, found: &mut Vec<String>) {
     children.iter().for_each(|child| faults(child, found));
 }
 
+/// Returns what a statement uses that a distributed engine refuses (docs/scale.md): two changes of one table, or a limit that depends on a
+/// row.
+fn unusable_in_clusters(sql: &str) -> Vec<String> {
+    fn table(word: &str) -> Option<&str> {
+        word.strip_prefix("{s}.").and_then(|word| word.split(|part: char| !part.is_ascii_lowercase()).next())
+    }
+    let words: Vec<&str> = sql.split_whitespace().collect();
+    let mut changed = BTreeSet::new();
+    let changes = words.windows(3).filter_map(|three| match three[0].trim_start_matches('(') {
+        "INSERT" | "DELETE" => table(three[2]),
+        "UPDATE" => table(three[1]),
+        _ => None,
+    });
+    let twice = changes.filter(|table| !changed.insert(*table)).map(|table| format!("`{table}` is changed twice"));
+    let limits =
+        words.windows(2).filter(|two| two[0] == "LIMIT" && !two[1].starts_with(|first: char| first.is_ascii_digit() || first == '$'));
+    twice.chain(limits.map(|two| format!("the limit is `{}`", two[1]))).collect()
+}
+
+#[test]
+fn statement_that_clusters_refuse_is_recognised() {
+    let found = |sql| unusable_in_clusters(sql);
+    assert_eq!(found("WITH a AS (DELETE FROM {s}.rows i) UPDATE {s}.rows SET version = 1"), ["`rows` is changed twice"]);
+    assert_eq!(found("INSERT INTO {s}.rows VALUES (1) RETURNING (SELECT 1 LIMIT 1)"), [""; 0]);
+    assert_eq!(
+        found("WITH a AS (UPDATE {s}.partitions SET a = 1), b AS (INSERT INTO {s}.rows VALUES (1)) SELECT 1 LIMIT $2::int8"),
+        [""; 0]
+    );
+    assert_eq!(found("SELECT 1 FROM w CROSS JOIN LATERAL (SELECT 1 FROM {s}.rows LIMIT w.count) r"), ["the limit is `w.count)`"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs PostgreSQL: run scripts/servers.sh"]
 async fn every_prepared_statement_finds_rows_by_an_index_whatever_the_statistics_say() {
@@ -175,6 +207,9 @@ async fn every_prepared_statement_finds_rows_by_an_index_whatever_the_statistics
     assert!(statements.len() > 40, "{} statements", statements.len());
     for part in ["expires_at <= ", "DELETE FROM {s}.rows i", "INSERT INTO {s}.rows", "UPDATE {s}.rows i", "WITH RECURSIVE", "LATERAL"] {
         assert!(statements.iter().any(|sql| sql.contains(part)), "no statement has `{part}`");
+    }
+    for sql in &statements {
+        assert_eq!(unusable_in_clusters(sql), [""; 0], "{sql}");
     }
     let mut wrong = BTreeSet::new();
     for (what, statistics) in STATISTICS {

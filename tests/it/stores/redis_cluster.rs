@@ -155,7 +155,8 @@ fn space(user: usize) -> Namespace {
 #[ignore = "needs a Redis Cluster: run scripts/servers.sh"]
 async fn partitions_spread_over_all_masters_and_page_in_order() {
     const USERS: usize = 40;
-    let prefix = prefix_in_cluster().await;
+    // Each node counts what it runs.
+    let prefix = prefix_in_own_cluster().await;
     let (store, other) = (prefix.open().await, prefix.open().await);
     assert_eq!(store.get(&space(0), "k").await.unwrap(), None);
     assert_eq!(store.commit(Batch::new().delete(&space(0), "k")).await.unwrap(), []);
@@ -173,6 +174,13 @@ async fn partitions_spread_over_all_masters_and_page_in_order() {
     let counts: Vec<usize> = nodes.iter().map(|(_, names)| partitions(names)).collect();
     assert_eq!((counts.len(), counts.iter().sum::<usize>()), (3, USERS));
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    // A commit to a partition that exists is one script, on the master of the partition and on no other.
+    let before = prefix.scripts_by_node();
+    for user in 0..USERS {
+        store.commit(Batch::new().put(&space(user), "k", "w")).await.unwrap();
+    }
+    let commits: Vec<u64> = prefix.scripts_by_node().iter().zip(&before).map(|(after, before)| after - before).collect();
+    assert_eq!(commits, counts.iter().map(|count| *count as u64).collect::<Vec<_>>());
     let mut expected: Vec<Namespace> = (0..USERS).map(space).collect();
     expected.sort();
     for limit in [1, 7, 39, 40, 1_000] {

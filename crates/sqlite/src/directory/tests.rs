@@ -42,6 +42,36 @@ async fn put(store: &dyn Store, namespace: &str, key: &str) -> Version {
     store.commit(Batch::new().put(&space(namespace), key, key.to_owned())).await.expect("committed")[0]
 }
 
+/// Another process holds the file of one user.
+#[tokio::test]
+async fn writer_of_a_partition_waits_for_no_other_partition() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("store");
+    let mut options = SqliteDirectoryOptions::new(&root).with_open_max(8);
+    options.busy_timeout = 2 * PATIENCE;
+    let store = SqliteDirectory::open_with(options).expect("opened");
+    let ada = space("acme/ada/notes");
+    put(&store, "acme/ada/notes", "k").await;
+    let other = rusqlite::Connection::open(file_of(&root, &ada.partition())).expect("its file");
+    other.execute_batch("BEGIN IMMEDIATE").expect("locked");
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { put(&store, "acme/ada/notes", "l").await }
+    });
+    let others = async {
+        for number in 0..20 {
+            for namespace in ["acme/bob/notes", "acme//notes", &format!("acme/u{number}/notes")] {
+                put(&store, namespace, &format!("{number}")).await;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, others).await.expect("they wait for no other partition");
+    assert!(!waiting.is_finished());
+    other.execute_batch("ROLLBACK").expect("released");
+    assert_eq!(waiting.await.expect("it ends well"), Version::new(2));
+}
+
 #[tokio::test]
 async fn each_partition_is_a_file_that_only_its_rows_create() {
     let (directory, store) = fresh(8);
