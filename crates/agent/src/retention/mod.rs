@@ -25,7 +25,7 @@ use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_store::{Pace, PacedStore, Store, StoreExt};
-use treehold_tree::checkpoint::{NamedCheckpoints, RetainOptions, Retained, StoreCheckpointer, owners};
+use treehold_tree::checkpoint::{NamedCheckpoints, Owners, RetainOptions, Retained, StoreCheckpointer};
 
 /// The most rows that are removed in one commit.
 const BATCH_ROWS: usize = 100;
@@ -133,15 +133,17 @@ impl Retention {
         let store: Arc<dyn Store> = Arc::new(PacedStore::new(self.store.clone(), self.pace.clone()));
         let checkpointer = StoreCheckpointer::new(store.clone()).with_clock(self.clock.clone()).with_batch_rows(BATCH_ROWS);
         let kinds = if self.policy.has_checkpoints() { &["heads", "pruned", audit::KIND][..] } else { &["heads", audit::KIND] };
-        let users = owners(&*store, kinds).await?;
-        let log = AuditLog::new(store);
-        for user in &users {
-            let round = UserRound { retention: self, checkpointer: &checkpointer, log: &log, user, dry_run };
-            if self.policy.has_checkpoints() {
-                self.settle(round.checkpoints(report).await, user, report).await?;
-            }
-            if self.policy.has_calls() {
-                self.settle(round.calls(report).await, user, report).await?;
+        let log = AuditLog::new(store.clone());
+        let mut owners = Owners::new(&*store, kinds);
+        while let Some(users) = owners.next_page().await? {
+            for user in &users {
+                let round = UserRound { retention: self, checkpointer: &checkpointer, log: &log, user, dry_run };
+                if self.policy.has_checkpoints() {
+                    self.settle(round.checkpoints(report).await, user, report).await?;
+                }
+                if self.policy.has_calls() {
+                    self.settle(round.calls(report).await, user, report).await?;
+                }
             }
         }
         Ok(())

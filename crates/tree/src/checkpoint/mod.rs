@@ -47,7 +47,7 @@ pub use merge::{
 };
 pub use name::check_checkpoint_name;
 pub use name::{find_checkpoint, is_reserved_name, open_checkpoint, with_checkpoint};
-pub use retain::{NamedCheckpoints, RetainOptions, Retained, owners};
+pub use retain::{NamedCheckpoints, Owners, RetainOptions, Retained};
 pub use review::Reviewer;
 pub use row::check_row;
 pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};

@@ -26,7 +26,7 @@ use std::time::Duration;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_core::scope::Scope;
-use treehold_store::{Batch, Condition, NamespacesOptions, ScanOptions, Store};
+use treehold_store::{Batch, Condition, Namespace, NamespacesOptions, ScanOptions, Store};
 
 /// The key of the row with the version of the `pruned` row after which was swept.
 const SWEPT_KEY: &str = "swept";
@@ -257,34 +257,57 @@ impl StoreCheckpointer {
     }
 }
 
-/// Returns the tenant and user of everyone who has rows of one of these kinds in a store, each once.
-///
-/// Cost: lists all namespaces of the store.
-///
-/// # Errors
-/// Those of the store.
-pub async fn owners(store: &dyn Store, kinds: &[&str]) -> Result<Vec<Scope>> {
-    let mut owners: Vec<Scope> = Vec::new();
-    let mut options = NamespacesOptions::new();
-    loop {
-        let page = store.namespaces(options.clone()).await?;
+/// Lists the tenant and user of everyone who has rows of some kinds in a store, each once, page by page.
+#[derive(Debug)]
+pub struct Owners<'s> {
+    store: &'s dyn Store,
+    kinds: &'s [&'s str],
+    /// The next page of namespaces; `None` after the last one.
+    next: Option<NamespacesOptions>,
+    /// The owner found last. The namespaces of a partition follow each other.
+    last: Option<Scope>,
+}
+
+impl<'s> Owners<'s> {
+    /// Lists the owners of rows of these kinds.
+    pub fn new(store: &'s dyn Store, kinds: &'s [&'s str]) -> Self {
+        Self { store, kinds, next: Some(NamespacesOptions::new()), last: None }
+    }
+
+    /// Returns those of the next page of namespaces, possibly none; `None` after the last page.
+    ///
+    /// Cost: one page of the namespaces of the store, which are all listed in the end.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn next_page(&mut self) -> Result<Option<Vec<Scope>>> {
+        let Some(options) = &mut self.next else { return Ok(None) };
+        let page = self.store.namespaces(options.clone()).await?;
         options.start_after = page.namespaces.last().cloned();
+        if !page.more || page.namespaces.is_empty() {
+            self.next = None;
+        }
+        let mut owners = Vec::new();
         for namespace in page.namespaces {
-            let partition = namespace.partition();
-            let ids: Vec<_> = partition.components().collect();
-            let [tenant, user] = &ids[..] else { continue };
-            let mut scope = Scope::new();
-            (scope.tenant, scope.user) = (id_of(tenant), id_of(user));
-            // Only what leads back to the namespace is an owner.
-            let is_own = kinds.iter().any(|kind| namespace_of(&scope, kind).is_ok_and(|own| own == namespace));
-            // The namespaces of a partition follow each other.
-            if is_own && owners.last() != Some(&scope) {
-                owners.push(scope);
+            let Some(owner) = self.owner(&namespace) else { continue };
+            if self.last.as_ref() != Some(&owner) {
+                owners.push(owner.clone());
+                self.last = Some(owner);
             }
         }
-        if !page.more || options.start_after.is_none() {
-            return Ok(owners);
-        }
+        Ok(Some(owners))
+    }
+
+    /// Returns the owner of a namespace if it is of one of the kinds.
+    fn owner(&self, namespace: &Namespace) -> Option<Scope> {
+        let partition = namespace.partition();
+        let ids: Vec<_> = partition.components().collect();
+        let [tenant, user] = &ids[..] else { return None };
+        let mut scope = Scope::new();
+        (scope.tenant, scope.user) = (id_of(tenant), id_of(user));
+        // Only what leads back to the namespace is an owner.
+        let is_own = self.kinds.iter().any(|kind| namespace_of(&scope, kind).is_ok_and(|own| own == *namespace));
+        is_own.then_some(scope)
     }
 }
 
@@ -572,10 +595,19 @@ mod tests {
                 expected.push(scope);
             }
         }
-        let mut found = owners(&*store, &["heads", "checkpoints"]).await.expect("listed");
         let by = |scope: &Scope| (scope.tenant.clone(), scope.user.clone());
-        found.sort_by_key(by);
         expected.sort_by_key(by);
-        assert_eq!(found, expected);
+        // Pages of every length, so that some begin and end within a partition, or have no owner.
+        for limit in (1..8).chain([1_000]) {
+            let mut owners = Owners::new(&*store, &["heads", "checkpoints"]);
+            owners.next = owners.next.map(|next| next.with_limit(limit));
+            let mut found = Vec::new();
+            while let Some(page) = owners.next_page().await.expect("listed") {
+                assert!(page.len() <= limit, "{page:?}");
+                found.extend(page);
+            }
+            found.sort_by_key(by);
+            assert_eq!(found, expected, "pages of {limit}");
+        }
     }
 }
