@@ -15,29 +15,36 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
 use treehold_store::migrate::COMMAND;
 use treehold_store::{
-    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, RowsSnapshot, Scan, ScanOptions,
-    SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Sweeper,
-    SweeperOptions, Watch,
+    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, RemovedCount, RowsSnapshot, Scan,
+    ScanOptions, SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats,
+    Sweeper, SweeperOptions, Watch,
 };
 
 /// The stores of a configuration by name. Clones share the open stores.
 #[derive(Debug, Clone)]
 pub struct Stores {
     stores: BTreeMap<String, Arc<dyn Store>>,
+    swept: RemovedCount,
 }
 
 impl Stores {
     /// Creates the stores of a configuration without opening them.
     pub(super) fn new(config: &Config) -> Result<Self> {
         let internal = config.traces.internal.as_ref().map(|internal| (INTERNAL_STORE.to_owned(), StoreConfig::new(&internal.url)));
+        let swept = RemovedCount::new();
         let stores = config
             .stores
             .clone()
             .into_iter()
             .chain(internal)
-            .map(|(name, store)| Ok((name.clone(), Arc::new(LazyStore::new(&name, &store, config)?) as Arc<dyn Store>)))
+            .map(|(name, store)| Ok((name.clone(), Arc::new(LazyStore::new(&name, &store, config, &swept)?) as Arc<dyn Store>)))
             .collect::<Result<_>>()?;
-        Ok(Self { stores })
+        Ok(Self { stores, swept })
+    }
+
+    /// Counts the expired rows that were removed from all stores since they were opened.
+    pub fn swept(&self) -> &RemovedCount {
+        &self.swept
     }
 
     /// Returns a store. Its first call opens it.
@@ -68,16 +75,17 @@ struct Lazy {
     /// The interval between sweeps.
     sweep_every: Option<Duration>,
     sweeper: OnceLock<Sweeper>,
+    swept: RemovedCount,
     /// Locked while the store is opened, so that it is opened once.
     opening: Mutex<()>,
 }
 
 impl LazyStore {
-    fn new(name: &str, store: &StoreConfig, config: &Config) -> Result<Self> {
+    fn new(name: &str, store: &StoreConfig, config: &Config, swept: &RemovedCount) -> Result<Self> {
         let located = config.locate(&store.url)?;
         let sweep_every = check::sweep_every(&store.sweep_every)?;
-        let (name, opening) = (name.to_owned(), Mutex::default());
-        let lazy = Lazy { name, located, store: OnceLock::new(), sweep_every, sweeper: OnceLock::new(), opening };
+        let (name, swept, opening) = (name.to_owned(), swept.clone(), Mutex::default());
+        let lazy = Lazy { name, located, store: OnceLock::new(), sweep_every, sweeper: OnceLock::new(), swept, opening };
         Ok(Self(Arc::new(lazy)))
     }
 
@@ -110,7 +118,7 @@ impl Lazy {
         let store = self.store.get_or_init(|| store);
         self.warn_of(&**store).await;
         if let Some(every) = self.sweep_every {
-            self.sweeper.get_or_init(|| Sweeper::start(store, SweeperOptions::new().with_every(every)));
+            self.sweeper.get_or_init(|| Sweeper::start_counting(store, SweeperOptions::new().with_every(every), self.swept.clone()));
         }
         Ok(())
     }
@@ -265,7 +273,7 @@ mod tests {
     #[cfg(all(feature = "sled", feature = "sqlite"))]
     fn lazy(directory: &Path, text: &str, name: &str) -> LazyStore {
         let config = Config::parse(text, &ConfigBase::new(directory, directory)).expect("a sound configuration");
-        LazyStore::new(name, &config.stores[name], &config).expect("a url")
+        LazyStore::new(name, &config.stores[name], &config, &RemovedCount::new()).expect("a url")
     }
 
     /// Regression: the message, which a model may read, contained the host path.

@@ -16,7 +16,7 @@ use crate::value::Body;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_store::{Batch, Condition, Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions};
+use treehold_store::{Batch, Condition, Item, Namespace, NamespacesOptions, RemovedCount, ScanEntry, ScanOptions};
 
 /// The shortest time between two looks at a session, in milliseconds.
 const LOOK_AGAIN: i64 = 1_000;
@@ -25,17 +25,18 @@ const LOOK_AGAIN: i64 = 1_000;
 const STEPS: usize = 10;
 
 /// The progress of one call of [`AgentStates::sweep`].
-struct Round {
+struct Round<'c> {
     sessions_left: usize,
     steps_left: usize,
     removed: usize,
+    count: &'c RemovedCount,
     failures: usize,
     failed: Option<Error>,
 }
 
-impl Round {
-    fn new(sessions_max: usize) -> Self {
-        Self { sessions_left: sessions_max, steps_left: sessions_max.saturating_mul(STEPS), removed: 0, failures: 0, failed: None }
+impl<'c> Round<'c> {
+    fn new(sessions_max: usize, count: &'c RemovedCount) -> Self {
+        Self { sessions_left: sessions_max, steps_left: sessions_max.saturating_mul(STEPS), removed: 0, count, failures: 0, failed: None }
     }
 
     fn is_over(&self) -> bool {
@@ -65,9 +66,14 @@ impl AgentStates {
     /// # Errors
     /// The last error of the store, after everything else was removed.
     pub async fn sweep(&self, sessions_max: usize) -> Result<usize> {
+        self.sweep_counting(sessions_max, &RemovedCount::new()).await
+    }
+
+    /// As [`AgentStates::sweep`], and counts what it removes also if it fails in the end.
+    async fn sweep_counting(&self, sessions_max: usize, count: &RemovedCount) -> Result<usize> {
         let now = self.now();
         let mut options = ScanOptions::new().with_values(true).with_limit(self.options.page_max.max(1));
-        let mut round = Round::new(sessions_max);
+        let mut round = Round::new(sessions_max, count);
         loop {
             let page = self.store.scan(&schedule(), options.clone()).await?;
             for entry in page.entries {
@@ -87,7 +93,7 @@ impl AgentStates {
     }
 
     /// Does what a row of the schedule says, and removes the row once nothing is left to do.
-    async fn sweep_scheduled(&self, item: &Item, round: &mut Round) -> Result<()> {
+    async fn sweep_scheduled(&self, item: &Item, round: &mut Round<'_>) -> Result<()> {
         let failures = round.failures;
         match unsealed_row("schedule of sweeps", &item.value)? {
             Scheduled::Visit(Visit { owner }) if self.admits(&owner.tenant, owner.user.as_deref()) => {
@@ -117,7 +123,7 @@ impl AgentStates {
     }
 
     /// Does what is due of an owner at a visit, and removes the visit unless something is left.
-    async fn visit(&self, owner: &Owner, visit: i64, round: &mut Round) -> Result<()> {
+    async fn visit(&self, owner: &Owner, visit: i64, round: &mut Round<'_>) -> Result<()> {
         let mut options = due_at_visit(visit).with_values(true).with_limit(self.options.page_max.max(1));
         loop {
             let page = self.store.scan(&owner.due()?, options.clone()).await?;
@@ -132,6 +138,7 @@ impl AgentStates {
                         round.steps_left -= 1;
                         round.sessions_left -= usize::from(is_removed);
                         round.removed += usize::from(is_removed);
+                        round.count.add(usize::from(is_removed));
                     }
                     Err(error) => round.fail(error, &item.key),
                 }
@@ -356,7 +363,15 @@ impl AgentStatesSweeper {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn start(states: AgentStates, every: Duration) -> Self {
-        Self { task: tokio::spawn(sweep_on(states, every)) }
+        Self::start_counting(states, every, RemovedCount::new())
+    }
+
+    /// As [`AgentStatesSweeper::start`], and counts what [`AgentStates::sweep`] removes, also if it fails for something else.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn start_counting(states: AgentStates, every: Duration, removed: RemovedCount) -> Self {
+        Self { task: tokio::spawn(sweep_on(states, every, removed)) }
     }
 }
 
@@ -366,10 +381,10 @@ impl Drop for AgentStatesSweeper {
     }
 }
 
-async fn sweep_on(states: AgentStates, every: Duration) {
+async fn sweep_on(states: AgentStates, every: Duration, count: RemovedCount) {
     loop {
         tokio::time::sleep(every).await;
-        match states.sweep(AgentStatesSweeper::SESSIONS_MAX).await {
+        match states.sweep_counting(AgentStatesSweeper::SESSIONS_MAX, &count).await {
             Ok(0) => {}
             Ok(removed) => tracing::debug!(%states, removed, "expired and deleted states were removed"),
             Err(error) => tracing::warn!(%states, %error, "removing expired and deleted states failed; retrying in the next round"),

@@ -36,7 +36,7 @@ use connection::{Connections, Guard};
 use doors::Doors;
 use hyper_util::rt::TokioTimer;
 use large::LargeAnswers;
-use metrics::Metrics;
+use metrics::{Metrics, Swept};
 use observed::Observed;
 use served_traces::ServedTraces;
 use std::net::{SocketAddr, TcpListener};
@@ -53,7 +53,7 @@ use treehold_core::work::Owner;
 use treehold_mcp::{Consents, HttpLimits, McpOptions};
 use treehold_remote::Tunnels;
 use treehold_sessions::{Sessions, SessionsSweeper};
-use treehold_store::{MemoryStore, Namespace, Store};
+use treehold_store::{MemoryStore, Namespace, RemovedCount, Store};
 use treehold_traces::{OrganizationTraces, Runs, TraceRunner, Traces, TracesSweeper};
 use treehold_tree::layer::Layered;
 use tunnels::{Dialling, ServedTunnels};
@@ -103,6 +103,8 @@ pub struct ServeOptions {
     pub compactor: Option<Arc<dyn SessionCompactor>>,
     /// What removes what a policy does not keep, and the pause between its rounds; none by default, so that everything is kept.
     pub retention: Option<(Retention, Duration)>,
+    /// How many expired rows the sweepers of the stores have removed, for the metrics.
+    pub swept: RemovedCount,
     /// The path prefix of the routes that the inspector of agent hosts expects; none by default. It is empty, or starts with `/`.
     pub host_routes: Option<String>,
     /// The machines that connect to this server; none by default, so that they are refused.
@@ -150,6 +152,7 @@ impl ServeOptions {
             trace_runs: None,
             compactor: None,
             retention: None,
+            swept: RemovedCount::new(),
             host_routes: None,
             tunnels: None,
             dials: Vec::new(),
@@ -242,6 +245,13 @@ impl ServeOptions {
     #[must_use]
     pub fn with_retention(mut self, retention: Retention, every: Duration) -> Self {
         self.retention = Some((retention, every));
+        self
+    }
+
+    /// Reports how many expired rows were removed from the stores, as their sweepers count them.
+    #[must_use]
+    pub fn with_swept(mut self, swept: RemovedCount) -> Self {
+        self.swept = swept;
         self
     }
 
@@ -450,7 +460,8 @@ impl HttpServer {
                 None
             }
         };
-        let metrics = Arc::new(Metrics::new());
+        let swept = Swept { rows: options.swept.clone(), ..Swept::default() };
+        let metrics = Arc::new(Metrics::new(swept.clone()));
         let large = Arc::new(LargeAnswers::default());
         let (counted, slots, deadline) = (metrics.clone(), large.clone(), options.deadline);
         let workspace = workspace.with_layer(move |tree, scope| {
@@ -460,9 +471,9 @@ impl HttpServer {
         let doors = Doors::new(workspace.clone(), mcp, options.limits);
         let doorkeeper = Arc::new(Doorkeeper::new(options.scope, options.token, book, doors, is_open));
         let sessions = options.sessions.clone().unwrap_or_else(|| Sessions::new(store.clone()));
-        let sweeper = SessionsSweeper::start(sessions.clone(), SWEEP_EVERY);
+        let sweeper = SessionsSweeper::start_counting(sessions.clone(), SWEEP_EVERY, swept.sessions);
         let states = options.states.clone().unwrap_or_else(|| AgentStates::new(store.clone()));
-        let states_sweeper = AgentStatesSweeper::start(states.clone(), SWEEP_EVERY);
+        let states_sweeper = AgentStatesSweeper::start_counting(states.clone(), SWEEP_EVERY, swept.states);
         let retention = options.retention.clone().filter(|(retention, _)| !retention.policy().keeps_everything());
         let retention = retention.map(|(retention, every)| {
             let (running, counted) = (metrics.running(), metrics.clone());
@@ -472,7 +483,7 @@ impl HttpServer {
         });
         let traces = options.traces.clone();
         let traces = traces.unwrap_or_else(|| OrganizationTraces::new(Traces::new(store.clone()), ""));
-        let traces_sweeper = TracesSweeper::start(traces.local().clone(), SWEEP_EVERY);
+        let traces_sweeper = TracesSweeper::start_counting(traces.local().clone(), SWEEP_EVERY, swept.traces);
         let traces = ServedTraces::new(traces, options.trace_runs.clone());
         let tunnels = ServedTunnels::new(options.tunnels.clone());
         let api =

@@ -17,11 +17,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use treehold_agent::retention::Round;
 use treehold_agent::workspace::Workspace;
 use treehold_core::ops::OpKind;
 use treehold_remote::TunnelCounts;
+use treehold_store::RemovedCount;
 
 /// The histogram buckets for requests, in seconds, as the conventions recommend.
 const REQUEST_SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
@@ -77,10 +79,25 @@ pub(super) struct Metrics {
     removed_bytes: Counter,
     retention_failed: Counter,
     retention_rounds: Histogram,
+    swept: Swept,
+    shown_swept: Family<Removed, Counter>,
+}
+
+/// Counts what sweepers removed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Swept {
+    /// Expired rows.
+    pub(super) rows: RemovedCount,
+    /// What interrupted deletions and imports left of the sessions of agent hosts.
+    pub(super) sessions: RemovedCount,
+    /// Expired states of agents, and what interrupted deletions left of them.
+    pub(super) states: RemovedCount,
+    /// What interrupted deletions and imports left of traces.
+    pub(super) traces: RemovedCount,
 }
 
 impl Metrics {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(swept: Swept) -> Self {
         let metrics = Self {
             registry: Registry::default(),
             durations: Family::new_with_constructor(|| Histogram::new(REQUEST_SECONDS)),
@@ -102,6 +119,8 @@ impl Metrics {
             removed_bytes: Counter::default(),
             retention_failed: Counter::default(),
             retention_rounds: Histogram::new(ROUND_SECONDS),
+            swept,
+            shown_swept: Family::default(),
         };
         metrics.registered()
     }
@@ -131,6 +150,11 @@ impl Metrics {
             self.retention_failed.clone(),
         );
         registry.register("vfs_retention_round_duration_seconds", "Duration of rounds of the retention", self.retention_rounds.clone());
+        registry.register(
+            "vfs_swept",
+            "Expired rows that this server removed, and what it removed of expired states and of interrupted deletions and imports",
+            self.shown_swept.clone(),
+        );
         self
     }
 
@@ -192,6 +216,10 @@ impl Metrics {
         self.threads.set(i64::try_from(workspace.open_threads()).unwrap_or(i64::MAX));
         self.audit_lost.set(i64::try_from(workspace.audit_log().map_or(0, |log| log.lost())).unwrap_or(i64::MAX));
         self.events_lost.set(i64::try_from(workspace.feed().map_or(0, |feed| feed.lost())).unwrap_or(i64::MAX));
+        let Swept { rows, sessions, states, traces } = &self.swept;
+        for (kind, count) in [("rows", rows), ("sessions", sessions), ("states", states), ("traces", traces)] {
+            self.shown_swept.get_or_create(&Removed { kind }).inner().store(count.get(), Ordering::Relaxed);
+        }
         let mut text = String::new();
         match encode(&mut text, &self.registry) {
             Ok(()) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),

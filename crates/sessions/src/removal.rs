@@ -14,7 +14,7 @@ use treehold_core::json::stored;
 use treehold_core::ops::Version;
 use treehold_core::scope::check_id;
 use treehold_store::intent;
-use treehold_store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions};
+use treehold_store::{Batch, Condition, Item, NamespacesOptions, RemovedCount, ScanEntry, ScanOptions};
 
 /// How long an import may write nothing before a sweep removes its rows.
 pub(crate) const IMPORT_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
@@ -29,7 +29,7 @@ impl Sessions {
         check_id("tenant", tenant)?;
         check_id("user", user)?;
         self.check_owner(tenant, user)?;
-        self.sweep_beneath(Removal::prefix(tenant, Some(user)), usize::MAX).await
+        self.sweep_beneath(Removal::prefix(tenant, Some(user)), usize::MAX, &RemovedCount::new()).await
     }
 
     /// Removes the rows that interrupted deletions and imports of all accessible users left behind, for at most `sessions_max`
@@ -40,10 +40,11 @@ impl Sessions {
     /// # Errors
     /// Errors of the store.
     pub async fn sweep_some(&self, sessions_max: usize) -> Result<usize> {
-        self.sweep_beneath(self.removals_prefix(), sessions_max).await
+        self.sweep_beneath(self.removals_prefix(), sessions_max, &RemovedCount::new()).await
     }
 
-    async fn sweep_beneath(&self, prefix: String, sessions_max: usize) -> Result<usize> {
+    /// Counts what it removes also if it fails in the end.
+    async fn sweep_beneath(&self, prefix: String, sessions_max: usize, count: &RemovedCount) -> Result<usize> {
         let mut options = ScanOptions::new().with_prefix(prefix).with_values(true).with_limit(self.options.page_max);
         let (mut removed, mut failed) = (0, None);
         loop {
@@ -55,7 +56,10 @@ impl Sessions {
                 }
                 // One session that cannot be removed does not stop the others.
                 match self.sweep_one(&item).await {
-                    Ok(is_removed) => removed += usize::from(is_removed),
+                    Ok(is_removed) => {
+                        removed += usize::from(is_removed);
+                        count.add(usize::from(is_removed));
+                    }
                     Err(error) => {
                         tracing::warn!(%error, key = item.key, "the rows of a deleted session remain until the next sweep");
                         failed = Some(error);
@@ -172,7 +176,15 @@ impl SessionsSweeper {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn start(sessions: Sessions, every: Duration) -> Self {
-        Self { task: tokio::spawn(sweep_on(sessions, every)) }
+        Self::start_counting(sessions, every, RemovedCount::new())
+    }
+
+    /// As [`SessionsSweeper::start`], and counts the sessions that [`Sessions::sweep_some`] removes, also if it fails for another one.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn start_counting(sessions: Sessions, every: Duration, removed: RemovedCount) -> Self {
+        Self { task: tokio::spawn(sweep_on(sessions, every, removed)) }
     }
 }
 
@@ -182,10 +194,10 @@ impl Drop for SessionsSweeper {
     }
 }
 
-async fn sweep_on(sessions: Sessions, every: Duration) {
+async fn sweep_on(sessions: Sessions, every: Duration, count: RemovedCount) {
     loop {
         tokio::time::sleep(every).await;
-        match sessions.sweep_some(SessionsSweeper::SESSIONS_MAX).await {
+        match sessions.sweep_beneath(sessions.removals_prefix(), SessionsSweeper::SESSIONS_MAX, &count).await {
             Ok(0) => {}
             Ok(removed) => tracing::debug!(%sessions, removed, "rows of deleted sessions were removed"),
             Err(error) => tracing::warn!(%sessions, %error, "removing rows of deleted sessions failed; retrying in the next round"),
@@ -229,10 +241,11 @@ mod tests {
         let data = opened.head.user_rows().data(&opened.head.data).expect("legal ids");
         let left = async || store.namespaces(NamespacesOptions::new().with_beneath(data.clone())).await.expect("listed").namespaces.len();
         assert!(left().await > 0);
-        let sweeper = SessionsSweeper::start(sessions, Duration::from_secs(60));
+        let count = RemovedCount::new();
+        let sweeper = SessionsSweeper::start_counting(sessions, Duration::from_secs(60), count.clone());
         // The clock of the test advances by itself while every task waits.
         tokio::time::sleep(Duration::from_secs(61)).await;
-        assert_eq!(left().await, 0);
+        assert_eq!((left().await, count.get()), (0, 1));
         drop(sweeper);
     }
 }

@@ -1,6 +1,7 @@
 //! A background task that removes expired rows.
 
 use super::{Store, StoreExt};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -52,6 +53,27 @@ impl SweeperOptions {
     }
 }
 
+/// How much sweepers have removed since they started. Clones share the count.
+#[derive(Debug, Clone, Default)]
+pub struct RemovedCount(Arc<AtomicU64>);
+
+impl RemovedCount {
+    /// Starts at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns how much was removed.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Counts what was removed.
+    pub fn add(&self, removed: usize) {
+        self.0.fetch_add(removed as u64, Ordering::Relaxed);
+    }
+}
+
 /// Removes the expired rows of a store at regular intervals, until it is dropped.
 ///
 /// Each round removes rows step by step until none is expired. A failed round is logged, and the next one tries again.
@@ -83,7 +105,15 @@ impl Sweeper {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn start(store: &Arc<dyn Store>, options: SweeperOptions) -> Self {
-        Self { task: tokio::spawn(sweep_on(Arc::downgrade(store), options)) }
+        Self::start_counting(store, options, RemovedCount::new())
+    }
+
+    /// As [`Sweeper::start`], and counts the rows that it removes.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn start_counting(store: &Arc<dyn Store>, options: SweeperOptions, removed: RemovedCount) -> Self {
+        Self { task: tokio::spawn(sweep_on(Arc::downgrade(store), options, removed)) }
     }
 }
 
@@ -93,11 +123,11 @@ impl Drop for Sweeper {
     }
 }
 
-async fn sweep_on(store: Weak<dyn Store>, options: SweeperOptions) {
+async fn sweep_on(store: Weak<dyn Store>, options: SweeperOptions, count: RemovedCount) {
     loop {
         tokio::time::sleep(options.every).await;
         let Some(store) = store.upgrade() else { return };
-        match round(&*store, &options).await {
+        match round(&*store, &options, &count).await {
             Ok(0) => {}
             Ok(removed) => tracing::debug!(%store, removed, "expired rows were removed"),
             Err(error) => tracing::warn!(%store, %error, "removing expired rows failed; retrying in the next round"),
@@ -105,11 +135,12 @@ async fn sweep_on(store: Weak<dyn Store>, options: SweeperOptions) {
     }
 }
 
-async fn round(store: &dyn Store, options: &SweeperOptions) -> Result<usize> {
+async fn round(store: &dyn Store, options: &SweeperOptions, count: &RemovedCount) -> Result<usize> {
     let (rows, mut removed) = (options.rows.max(1), 0);
     loop {
         let step = store.sweep(rows).await?;
         removed += step;
+        count.add(step);
         if step < rows {
             return Ok(removed);
         }

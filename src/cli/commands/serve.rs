@@ -255,6 +255,7 @@ impl Serve {
             .with_tunnels(config.tunnels().clone())
             .with_dials(dials)
             .with_retention(retention, every)
+            .with_swept(context.stores()?.swept().clone())
             .with_listens(listens)
             .with_host_routes(self.host_routes);
         let options = addresses.into_iter().map(|address| {

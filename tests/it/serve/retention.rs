@@ -4,6 +4,7 @@ use super::process::{Process, agent, ask, ended};
 use super::within;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treehold::audit::{AuditLog, AuditRow};
@@ -89,6 +90,24 @@ fn size(place: &Path) -> u64 {
 
 fn count(metrics: &str, series: &str) -> f64 {
     metrics.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
+}
+
+#[test]
+fn server_counts_the_expired_rows_that_it_removes() {
+    let (home, _) = home(RULES);
+    let config = home.path().join("treehold.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(config, text.replace("\"never\"", "\"100ms\"")).unwrap();
+    let server = Process::start(home.path());
+    let swept = || {
+        let shown = ask(&agent(), "GET", &format!("{}/metrics", server.base()), &[], b"").unwrap().1;
+        let shown = String::from_utf8(shown).unwrap();
+        shown.lines().filter(|line| line.starts_with("vfs_swept_total")).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let expected = [("rows", 7), ("sessions", 0), ("states", 0), ("traces", 0)];
+    let expected = expected.map(|(kind, count)| format!("vfs_swept_total{{kind=\"{kind}\"}} {count}")).into();
+    within(|| swept() == expected);
+    assert!(server.stop().success());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use treehold_agent_state::{
 use treehold_core::clock::Clock;
 use treehold_core::error::ErrorKind;
 use treehold_sqlite::{SqliteOptions, SqliteStore};
-use treehold_store::{MemoryStore, Store, StoreExt};
+use treehold_store::{MemoryStore, RemovedCount, Store, StoreExt};
 
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
@@ -281,9 +281,10 @@ async fn sweeper_removes_expired_sessions() {
     let fixture = fixtures().remove(0);
     save(&fixture.agent(), &guest("a"), KEY, 0..3).await;
     fixture.time.advance(2 * HOUR);
-    let sweeper = AgentStatesSweeper::start(fixture.states.clone(), Duration::from_secs(60));
+    let count = RemovedCount::new();
+    let sweeper = AgentStatesSweeper::start_counting(fixture.states.clone(), Duration::from_secs(60), count.clone());
     // The clock of the runtime advances by itself while every task waits.
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!((messages(&fixture.store).await, due(&fixture.store).await), (0, 0));
+    assert_eq!((messages(&fixture.store).await, due(&fixture.store).await, count.get()), (0, 0, 1));
     drop(sweeper);
 }

@@ -12,7 +12,7 @@ use treehold_core::error::{Error, Result};
 use treehold_core::json::stored;
 use treehold_core::ops::Version;
 use treehold_store::intent;
-use treehold_store::{Batch, NamespacesOptions, ScanEntry, ScanOptions};
+use treehold_store::{Batch, NamespacesOptions, RemovedCount, ScanEntry, ScanOptions};
 
 /// The most rows that one commit removes, so that other writers get their turn.
 const ROWS_MAX: usize = 1_000;
@@ -31,6 +31,11 @@ impl Traces {
     /// # Errors
     /// The last error, after every other trace was tried.
     pub async fn sweep_some(&self, traces_max: usize) -> Result<usize> {
+        self.sweep_counting(traces_max, &RemovedCount::new()).await
+    }
+
+    /// As [`Traces::sweep_some`], and counts what it removes also if it fails in the end.
+    async fn sweep_counting(&self, traces_max: usize, count: &RemovedCount) -> Result<usize> {
         let (mut left, mut removed, mut failed) = (traces_max, 0, self.give_up_insertions(traces_max).await.err());
         let mut options = ScanOptions::new().with_values(true);
         while left > 0 {
@@ -45,6 +50,7 @@ impl Traces {
                     Ok(is_complete) => {
                         left -= 1;
                         removed += usize::from(is_complete);
+                        count.add(usize::from(is_complete));
                     }
                     // One trace that cannot be removed does not stop the others.
                     Err(error) => {
@@ -115,7 +121,15 @@ impl TracesSweeper {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn start(traces: Traces, every: Duration) -> Self {
-        Self { task: tokio::spawn(sweep_on(traces, every)) }
+        Self::start_counting(traces, every, RemovedCount::new())
+    }
+
+    /// As [`TracesSweeper::start`], and counts the traces that [`Traces::sweep_some`] removes, also if it fails for another one.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn start_counting(traces: Traces, every: Duration, removed: RemovedCount) -> Self {
+        Self { task: tokio::spawn(sweep_on(traces, every, removed)) }
     }
 }
 
@@ -125,10 +139,10 @@ impl Drop for TracesSweeper {
     }
 }
 
-async fn sweep_on(traces: Traces, every: Duration) {
+async fn sweep_on(traces: Traces, every: Duration, count: RemovedCount) {
     loop {
         tokio::time::sleep(every).await;
-        match traces.sweep_some(TracesSweeper::TRACES_MAX).await {
+        match traces.sweep_counting(TracesSweeper::TRACES_MAX, &count).await {
             Ok(0) => {}
             Ok(removed) => tracing::debug!(%traces, removed, "rows of deleted traces were removed"),
             Err(error) => tracing::warn!(%traces, %error, "removing rows of deleted traces failed; retrying in the next round"),
