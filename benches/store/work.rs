@@ -65,7 +65,7 @@ pub(crate) fn by_writers<F: Future<Output = ()> + Send>(
     })
 }
 
-/// Runs the workload on a store, which the first benchmark that is not filtered out opens and fills.
+/// Runs the workload on a store, which the first benchmark that is not filtered out opens and fills before it measures anything.
 pub(crate) fn bench_store(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, name: &str, open: impl FnOnce() -> Arc<dyn Store>) {
     let space = Namespace::new(["acme", "ada", "memories"]).unwrap();
     let opened = LazyCell::new(open);
@@ -93,26 +93,32 @@ pub(crate) fn bench_store(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Ru
         shuffled(number)
     };
     group.bench_function(format!("get/{name}"), |bencher| {
+        let store = &*store;
         bencher.iter(|| runtime.block_on(store.get(&space, &key(next()))).unwrap().unwrap().value);
     });
     group.bench_function(format!("read_through_backend/{name}"), |bencher| {
+        let tree = &*tree;
         bencher.iter(|| {
             let path = VfsPathBuf::parse(format!("/{}", key(next()))).unwrap();
             runtime.block_on(tree.read(&path, &ReadOptions::new())).unwrap().content
         });
     });
     group.bench_function(format!("scan_10000_keys/{name}"), |bencher| {
+        let store = &*store;
         bencher.iter(|| assert_eq!(runtime.block_on(scan_all(&**store, &space, false)).0, ROWS));
     });
     group.bench_function(format!("scan_10000_values/{name}"), |bencher| {
+        let store = &*store;
         bencher.iter(|| assert_eq!(runtime.block_on(scan_all(&**store, &space, true)).1, ROWS * *BODY));
     });
     group.bench_function(format!("put/{name}"), |bencher| {
+        let store = &*store;
         bencher.iter(|| runtime.block_on(store.commit(Batch::new().put(&space, key(next()), body()))).unwrap());
     });
     group.bench_function(format!("put_{WRITERS}_writers/{name}"), |bencher| {
+        let store = &*store;
         bencher.iter_custom(|count| {
-            let (store, space) = ((*store).clone(), space.clone());
+            let (store, space) = (store.clone(), space.clone());
             by_writers(runtime, count, move |key, body| {
                 let (store, space) = (store.clone(), space.clone());
                 async move { drop(store.commit(Batch::new().put(&space, key, body)).await.unwrap()) }
@@ -120,12 +126,14 @@ pub(crate) fn bench_store(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Ru
         });
     });
     group.bench_function(format!("batch_of_20/{name}"), |bencher| {
+        let store = &*store;
         bencher.iter(|| {
             let batch = (0..20).fold(Batch::new(), |batch, _| batch.put(&space, key(next()), body()));
             runtime.block_on(store.commit(batch)).unwrap()
         });
     });
     group.bench_function(format!("compare_and_swap/{name}"), |bencher| {
+        let store = &*store;
         let mut version = runtime.block_on(store.commit(Batch::new().put(&space, "counter", body()))).unwrap()[0];
         bencher.iter(|| {
             let batch = Batch::new().expect(&space, "counter", Condition::Version(version)).put(&space, "counter", body());
@@ -134,6 +142,7 @@ pub(crate) fn bench_store(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Ru
     });
     let mut number = 0;
     group.bench_function(format!("ls_{FILES_EACH}_of_100000/{name}"), |bencher| {
+        let large = &*large;
         bencher.iter(|| {
             number += 1;
             let path = VfsPathBuf::parse(format!("/{}", listed_directory(number))).unwrap();

@@ -257,11 +257,12 @@ impl<'g> Gathered<'g> {
         created_at: Option<i64>,
         expires_at: Option<i64>,
     ) -> Result<()> {
-        let kept = self.current(&key)?.filter(|record| record.is_live(now.as_microsecond())).map(|record| record.created_at);
         let now = now.as_microsecond();
+        let current = self.current(&key)?;
+        let kept = current.filter(|record| record.is_live(now)).map(|record| record.created_at);
         let times = (created_at.or(kept).unwrap_or(now), now);
         let record = Record::new(self.version, times, expires_at, meta, value);
-        self.change(key)?.new = Some(New { record, content: Some((meta, value)) });
+        self.change(key, current).new = Some(New { record, content: Some((meta, value)) });
         Ok(())
     }
 
@@ -272,14 +273,15 @@ impl<'g> Gathered<'g> {
         let times = (micros(item.created_at), micros(item.modified_at));
         let record =
             Record::new(item.version.number(), times, item.expires_at.map(micros), &item.meta, &item.value).with_body(self.version);
-        self.change(key)?.new = Some(New { record, content: Some((&item.meta, &item.value)) });
+        let current = self.current(&key)?;
+        self.change(key, current).new = Some(New { record, content: Some((&item.meta, &item.value)) });
         Ok(())
     }
 
     /// Changes the expiry of a live item: one that this group puts, or a stored one that keeps its body.
     fn touch(&mut self, key: Vec<u8>, expires_at: Option<i64>, now: i64) -> Result<()> {
         let Some(current) = self.current(&key)?.filter(|record| record.is_live(now)) else { return Ok(()) };
-        let new = &mut self.change(key)?.new;
+        let new = &mut self.change(key, Some(current)).new;
         // A put of this group keeps its metadata separately; the record that conditions see does not have it.
         let New { record, content } = new.take().unwrap_or(New { record: current, content: None });
         *new = Some(New { record: record.with_expires_at(expires_at), content });
@@ -287,11 +289,11 @@ impl<'g> Gathered<'g> {
     }
 
     fn remove(&mut self, key: Vec<u8>) -> Result<bool> {
-        if self.current(&key)?.is_none() {
-            return Ok(false);
+        let current = self.current(&key)?;
+        if current.is_some() {
+            self.change(key, current).new = None;
         }
-        self.change(key)?.new = None;
-        Ok(true)
+        Ok(current.is_some())
     }
 
     fn remove_prefix(&mut self, namespace: &Namespace, prefix: &str) -> Result<usize> {
@@ -321,23 +323,18 @@ impl<'g> Gathered<'g> {
             let (key, _) = row.map_err(failed)?;
             let key = expiring_record_key(&key);
             // A batch of this group may have put it again.
-            if self.current(&key)?.is_some_and(|record| !record.is_live(now)) {
-                self.change(key)?.new = None;
+            let current = self.current(&key)?;
+            if current.is_some_and(|record| !record.is_live(now)) {
+                self.change(key, current).new = None;
                 swept += 1;
             }
         }
         Ok(swept)
     }
 
-    /// Returns the change of a key for modification.
-    fn change(&mut self, key: Vec<u8>) -> Result<&mut Change<'g>> {
-        Ok(match self.changes.entry(key) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let old = stored(self.reader, entry.key())?;
-                entry.insert(Change { old, new: None })
-            }
-        })
+    /// Returns the change of a key for modification. Until this group changes it, the current record is the stored one.
+    fn change(&mut self, key: Vec<u8>, current: Option<Record<'static>>) -> &mut Change<'g> {
+        self.changes.entry(key).or_insert(Change { old: current, new: None })
     }
 
     /// Builds the one batch, and returns its keys too: a new body replaces every piece of the old one.
