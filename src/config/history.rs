@@ -45,7 +45,7 @@ impl Config {
         let shown = self.routes.get(&of).filter(|shown| shown.keeps_history(&of)).cloned();
         let missing = || Error::invalid_argument(format!("the route `{path}` shows the past of `{of}`, which keeps no history"));
         let shown = shown.ok_or_else(missing)?;
-        let name = shown.store.clone().unwrap_or_else(|| DEFAULT_STORE.to_owned());
+        let name: Arc<str> = shown.store.as_deref().unwrap_or(DEFAULT_STORE).into();
         let (store, template) = (stores.get(&name)?, NamespaceTemplate::parse(shown.namespace.as_deref().unwrap_or_default())?);
         let path = path.to_owned();
         Ok(Arc::new(move |scope| {

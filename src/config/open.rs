@@ -219,20 +219,21 @@ impl Config {
             RouteType::Traces => return self.trace_files(path, stores),
             RouteType::State | RouteType::Store => {}
         }
-        let name = route.store.as_deref().unwrap_or(DEFAULT_STORE).to_owned();
+        let name: Arc<str> = route.store.as_deref().unwrap_or(DEFAULT_STORE).into();
         let store = stores.get(&name)?;
         let template = NamespaceTemplate::parse(route.namespace.as_deref().unwrap_or_default())?;
         let path = path.to_owned();
         let route = route.clone();
-        let namespaces = PerScope::by(template.fields());
+        let trees = PerScope::by(template.fields());
         Ok(Arc::new(move |scope| {
-            let namespace = namespaces.get_or_make(scope, || {
+            let (place, tree): (TreeId, Arc<StoreBackend>) = trees.get_or_make(scope, || {
                 check_fields(&path, &template, template.fields(), scope)?;
-                template.fill(scope)
+                let namespace = template.fill(scope)?;
+                let place = TreeId::Rows(name.clone(), namespace.clone());
+                Ok((place, Arc::new(configured(StoreBackend::new(store.clone(), namespace), &route))))
             })?;
-            let place = TreeId::Rows(name.clone(), namespace.clone());
-            let tree = Arc::new(configured(StoreBackend::new(store.clone(), namespace), &route));
-            Ok((place, Box::new(move || tree)))
+            // Another process may have added an index since, so each session looks again.
+            Ok((place, Box::new(move || Arc::new(tree.reopened()))))
         }))
     }
 
@@ -337,7 +338,7 @@ type OpenTier = Box<dyn Fn(&Opening<'_>) -> Result<(TreeId, Arc<dyn Backend>)> +
 pub(super) enum TreeId {
     State(Scope),
     /// A namespace, with the name of its store.
-    Rows(String, Namespace),
+    Rows(Arc<str>, Namespace),
     #[cfg(all(feature = "filesystem", unix))]
     Directory(PathBuf),
     /// A checkpoint by name, of the thread of a scope.
@@ -481,7 +482,7 @@ fn is_directory_name(id: &str) -> bool {
 mod tests {
     use super::super::ConfigBase;
     use super::*;
-    use treehold_tree::backend::BackendExt;
+    use treehold_tree::backend::{BackendExt, IndexKind};
 
     /// Regression: the quota still counted content that a reload had dropped.
     #[tokio::test]
@@ -497,6 +498,25 @@ mod tests {
         session.backend().write("/c", "1234").await.expect("discarded changes do not count towards the quota");
         let error = session.backend().write("/d", "1").await.expect_err("one byte too many");
         assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+    }
+
+    #[tokio::test]
+    async fn session_finds_an_index_that_was_added_after_another_looked() {
+        let text =
+            "[stores.default]\nurl = \"memory:\"\n[routes.\"/notes\"]\ntype = \"store\"\nnamespace = \"{user}/notes\"\nindex = \"none\"";
+        let config = Config::parse(text, &ConfigBase::new("/etc/agent", "/var/lib/treehold")).expect("a sound configuration");
+        let stores = config.stores().expect("the stores");
+        let workspace = config.workspace_on(&stores).expect("a workspace");
+        let is_indexed = async || {
+            let session = workspace.session(config.scope()).await.expect("opened");
+            let options = treehold_core::ops::GrepOptions::new("needle");
+            session.backend().grep(treehold_core::path::VfsPath::ROOT, &options).await.expect("searched");
+            session.backend().capabilities().indexed
+        };
+        assert!(!is_indexed().await);
+        let tree = config.store_tree("/notes", &stores, &config.scope()).expect("opened").expect("a route of rows");
+        tree.with_index(IndexKind::Trigram).build_index(IndexKind::Trigram, |_| {}).await.expect("built");
+        assert!(is_indexed().await);
     }
 
     /// The rule makes its layer ask for the capabilities of the whole tree, which must not open a directory either.

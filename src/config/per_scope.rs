@@ -6,10 +6,10 @@ use treehold_core::error::Result;
 use treehold_core::recent::Recent;
 use treehold_core::scope::{Scope, ScopeField};
 
-/// The most values of a cache. They are short: a namespace or a path.
+/// The most values of a cache. They are small: a path, or a tree without content.
 const VALUES_MAX: usize = 2_048;
 
-/// Values that follow from some fields of a scope and from nothing else, such as the namespace of a route.
+/// Values that follow from some fields of a scope and from nothing else, such as the tree of a route.
 pub(super) struct PerScope<T> {
     /// The fields of the scope that determine the value.
     fields: Vec<ScopeField>,

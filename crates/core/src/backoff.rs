@@ -3,7 +3,7 @@
 //! [`Backoff`] computes pauses and waits. [`LostRaces`] retries optimistic work, which reads, commits on the condition that nobody
 //! committed meanwhile, and starts over if somebody did.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use crate::random;
 use std::time::Duration;
 
 /// A pause that doubles with each attempt up to a bound. Each caller waits for a random part of it.
@@ -30,9 +30,7 @@ impl Backoff {
 
     /// Returns a random pause after attempt number `attempt`, counted from 0.
     pub fn pause(&self, attempt: u32) -> Duration {
-        // Each `RandomState` has its own random keys.
-        let random = RandomState::new().build_hasher().finish();
-        self.ceiling(attempt).mul_f64(random as f64 / u64::MAX as f64)
+        self.ceiling(attempt).mul_f64(random::number() as f64 / u64::MAX as f64)
     }
 
     /// Waits for a random pause after attempt number `attempt`, counted from 0. Time is tokio's clock.

@@ -18,6 +18,7 @@ pub mod lock_wait;
 pub mod namespace;
 pub mod ops;
 pub mod path;
+pub mod random;
 pub mod recent;
 pub mod reserved;
 pub mod retry;

@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 /// The first component of every namespace that holds this crate's own rows.
 pub const RESERVED_ROOT: &str = "_treehold";
@@ -35,7 +36,7 @@ const PARTITION_COMPONENTS: usize = 2;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Partition {
     /// Two escaped components, each followed by `/`, of which the second may be empty. So no partition's text starts with another's.
-    encoded: String,
+    encoded: Arc<str>,
 }
 
 impl Partition {
@@ -56,7 +57,7 @@ impl Partition {
     /// # Errors
     /// As [`Namespace::new`].
     pub fn namespace(&self, name: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Namespace> {
-        let mut builder = Builder { encoded: self.encoded.clone(), count: self.components().count(), reserved: 0 };
+        let mut builder = Builder { encoded: self.encoded.to_string(), count: self.components().count(), reserved: 0 };
         if self.components().next().is_some_and(|first| first == RESERVED_ROOT) {
             builder.reserved = 1;
         }
@@ -68,7 +69,7 @@ impl Partition {
 
     /// Returns whether a namespace lies in the partition.
     pub fn contains(&self, namespace: &Namespace) -> bool {
-        self.encoded == namespace.partition_text()
+        *self.encoded == *namespace.partition_text()
     }
 
     /// Returns the components, unescaped: one or two.
@@ -109,7 +110,8 @@ impl Serialize for Partition {
 pub struct Namespace {
     /// The partition's text, and then the escaped components of the name, each followed by `/`. So a namespace of the same partition is
     /// below another exactly if its text starts with the other's, and text order keeps partitions and a namespace's descendants together.
-    encoded: String,
+    /// Clones share it, since every row of a batch names its namespace.
+    encoded: Arc<str>,
     /// The length of the partition's text. It follows from `encoded`.
     partition_bytes: u16,
 }
@@ -153,7 +155,7 @@ impl Namespace {
 
     /// Returns the partition that the namespace lies in.
     pub fn partition(&self) -> Partition {
-        Partition { encoded: self.partition_text().to_owned() }
+        Partition { encoded: self.partition_text().into() }
     }
 
     /// Returns whether the namespace lies in the partition of another.
@@ -186,7 +188,7 @@ impl Namespace {
 
     /// Returns whether `prefix` is this namespace or one of its ancestors. Those are in the same partition.
     pub fn starts_with(&self, prefix: &Self) -> bool {
-        self.encoded.starts_with(&prefix.encoded)
+        self.encoded.starts_with(&*prefix.encoded)
     }
 
     /// Returns the text that engines store: the escaped components, each followed by `/`, without control characters. A partition of one
@@ -207,7 +209,7 @@ impl Namespace {
     pub fn from_encoded(encoded: &str) -> Result<Self> {
         Self::parse(encoded)
             .ok()
-            .filter(|namespace| namespace.encoded == encoded)
+            .filter(|namespace| *namespace.encoded == *encoded)
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "a stored namespace cannot be read back; run `treehold doctor`"))
     }
 }
@@ -254,7 +256,7 @@ impl Builder {
         let first = self.encoded.find('/').map_or(0, |at| at + 1);
         let second = self.encoded[first..].find('/').map_or(0, |at| first + at + 1);
         let partition_bytes = u16::try_from(second).expect("a namespace has at most 1,024 bytes");
-        Ok(Namespace { encoded: self.encoded, partition_bytes })
+        Ok(Namespace { encoded: self.encoded.into(), partition_bytes })
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// The header that names the trace and span of a request.
 pub const TRACEPARENT: &str = "traceparent";
@@ -36,7 +35,7 @@ impl TraceContext {
     /// Starts a new trace.
     #[expect(clippy::new_without_default, reason = "every call creates a different one")]
     pub fn new() -> Self {
-        Self { trace: Uuid::new_v4().as_u128(), span: new_span(), is_sampled: false, state: None }
+        Self { trace: u128::from(random_id()) << 64 | u128::from(random_id()), span: random_id(), is_sampled: false, state: None }
     }
 
     /// Parses the headers of a request. Returns `None` if `traceparent` is invalid; an invalid `tracestate` is dropped.
@@ -60,7 +59,7 @@ impl TraceContext {
     /// Returns a child span in the same trace.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self { span: new_span(), ..self.clone() }
+        Self { span: random_id(), ..self.clone() }
     }
 
     /// Returns the trace id: 32 hexadecimal digits.
@@ -107,9 +106,9 @@ impl fmt::Display for TraceContext {
     }
 }
 
-fn new_span() -> u64 {
-    // This half contains the variant bits of the UUID, so it is never zero.
-    Uuid::new_v4().as_u64_pair().1
+/// Returns a random number for an id, which is not zero and no secret. A UUID would cost a system call.
+fn random_id() -> u64 {
+    crate::random::number().max(1)
 }
 
 /// Returns whether some text is a valid `tracestate`: a list of keys and values.

@@ -5,12 +5,12 @@ use super::problem;
 use super::rights::{Access, ActsFor, Rights};
 use super::token::{Token, TokenBook};
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::extract::{MatchedPath, RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::Response;
 use futures::future::BoxFuture;
 use percent_encoding::percent_decode;
+use std::ops::Deref;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
@@ -38,9 +38,12 @@ struct Known {
     credential: Option<String>,
 }
 
-/// The caller of a request, with the door for their rights.
+/// The caller of a request. Clones share what was found out about them.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct Caller(Arc<Admitted>);
+
+/// What is known about a caller, with the door for their rights.
+pub(super) struct Admitted {
     pub(super) scope: Scope,
     /// The tenant and user of the scope, to which the caller's work belongs.
     pub(super) owner: Owner,
@@ -50,8 +53,18 @@ pub(super) struct Caller {
     pub(super) credential: Option<String>,
     pub(super) door: Arc<Door>,
     doorkeeper: Arc<Doorkeeper>,
+    /// Whether the path or a header names the thread; if so, the request is restricted to that thread.
+    names_thread: bool,
     /// Set if the request came through a connection that this server dialled.
     dialled: Option<Dialled>,
+}
+
+impl Deref for Caller {
+    type Target = Admitted;
+
+    fn deref(&self) -> &Admitted {
+        &self.0
+    }
 }
 
 /// A request extension: the request came through a connection that this server dialled. Holds what it may do without a token.
@@ -199,6 +212,30 @@ impl Caller {
         }
     }
 
+    /// Returns the caller of an MCP connection.
+    pub(super) fn to_mcp(&self) -> McpCaller {
+        let mut caller = McpCaller::new(self.scope.clone()).with_threads(self.rights.threads.clone());
+        if self.names_thread || self.rights.threads.len() == 1 {
+            caller = caller.with_thread_fixed();
+        }
+        caller.credential.clone_from(&self.credential);
+        caller
+    }
+
+    /// Returns a handle that checks later whether the caller is still authorized by these headers.
+    pub(super) fn standing(&self, headers: &HeaderMap) -> Standing {
+        let caller = self.clone();
+        // Keep only the header that identifies the caller.
+        let authorization = headers.get(header::AUTHORIZATION).cloned();
+        let headers: HeaderMap = authorization.map(|given| (header::AUTHORIZATION, given)).into_iter().collect();
+        let book = caller.doorkeeper.clone();
+        let holds = move || -> BoxFuture<'static, Result<bool>> {
+            let (caller, headers) = (caller.clone(), headers.clone());
+            Box::pin(async move { caller.is_still(&headers).await })
+        };
+        Standing::new(holds, move || book.book.as_ref().map(TokenBook::changes))
+    }
+
     /// Returns whether the headers still authenticate the same caller with the same rights.
     pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
         let who = self.doorkeeper.who(headers, self.dialled.as_ref(), Asks::Again).await?;
@@ -272,14 +309,8 @@ impl Doorkeeper {
         Ok(Some(Known { scope: record.scope, rights: record.rights, credential: Some(record.id) }))
     }
 
-    /// Returns the caller, and whether the path or a header names the thread; if so, the request is restricted to that thread.
-    fn caller(
-        self: &Arc<Self>,
-        who: Known,
-        in_path: Option<&str>,
-        headers: &HeaderMap,
-        dialled: Option<Dialled>,
-    ) -> Result<(Caller, bool)> {
+    /// Returns the caller of a request.
+    fn caller(self: &Arc<Self>, who: Known, in_path: Option<&str>, headers: &HeaderMap, dialled: Option<Dialled>) -> Result<Caller> {
         let in_header = decoded(headers, THREAD_HEADER)?;
         let thread = match (in_path, in_header) {
             (Some(path), Some(header)) if path != header => {
@@ -287,7 +318,7 @@ impl Doorkeeper {
             }
             (path, header) => path.map(str::to_owned).or(header),
         };
-        let fixed = thread.is_some();
+        let names_thread = thread.is_some();
         let Known { mut scope, rights, credential } = who;
         if let Some(thread) = thread {
             scope.thread = Some(thread);
@@ -299,15 +330,11 @@ impl Doorkeeper {
         scope.validate()?;
         rights.need_thread(scope.thread.as_deref().unwrap_or_default())?;
         let door = self.doors.of(&rights)?;
-        Ok((Caller { owner: Owner::from(&scope), scope, rights, credential, door, doorkeeper: self.clone(), dialled }, fixed))
+        let (owner, doorkeeper) = (Owner::from(&scope), self.clone());
+        Ok(Caller(Arc::new(Admitted { owner, scope, rights, credential, door, doorkeeper, names_thread, dialled })))
     }
 
-    async fn admit(
-        self: &Arc<Self>,
-        in_path: Option<&str>,
-        headers: &HeaderMap,
-        dialled: Option<Dialled>,
-    ) -> Result<Option<(Caller, bool)>> {
+    async fn admit(self: &Arc<Self>, in_path: Option<&str>, headers: &HeaderMap, dialled: Option<Dialled>) -> Result<Option<Caller>> {
         match self.who(headers, dialled.as_ref(), Asks::First).await? {
             Some(who) => self.caller(who, in_path, headers, dialled).map(Some),
             None => Ok(None),
@@ -317,20 +344,6 @@ impl Doorkeeper {
     pub(super) fn doors(&self) -> &Doors {
         &self.doors
     }
-}
-
-/// Returns a handle that checks later whether the caller is still authorized.
-fn standing(caller: &Caller, headers: &HeaderMap) -> Standing {
-    let caller = caller.clone();
-    // Keep only the header that identifies the caller.
-    let authorization = headers.get(header::AUTHORIZATION).cloned();
-    let headers: HeaderMap = authorization.map(|given| (header::AUTHORIZATION, given)).into_iter().collect();
-    let book = caller.doorkeeper.clone();
-    let holds = move || -> BoxFuture<'static, Result<bool>> {
-        let (caller, headers) = (caller.clone(), headers.clone());
-        Box::pin(async move { caller.is_still(&headers).await })
-    };
-    Standing::new(holds, move || book.book.as_ref().map(TokenBook::changes))
 }
 
 /// Returns the value of a header: UTF-8, percent-encoded outside visible ASCII.
@@ -378,60 +391,60 @@ fn adopt_token(route: &str, headers: &mut HeaderMap) -> Result<()> {
     Ok(())
 }
 
-/// Authenticates a request and attaches its caller as extensions.
-pub(super) async fn admit(
-    State(doorkeeper): State<Arc<Doorkeeper>>,
-    params: std::result::Result<RawPathParams, RawPathParamsRejection>,
+/// The parameters of a path, or why they cannot be read.
+pub(super) type PathParams = std::result::Result<RawPathParams, RawPathParamsRejection>;
+
+/// Authenticates a request, attaches its caller as an extension, and handles it as work of the caller.
+pub(super) async fn admit<F: Future<Output = Response>>(
+    doorkeeper: &Arc<Doorkeeper>,
+    params: PathParams,
     mut request: Request,
-    next: Next,
+    next: impl FnOnce(Caller, Request) -> F,
 ) -> Response {
-    let Ok(params) = params else {
-        return problem::response(&Error::new(ErrorKind::InvalidPath, "the path is not UTF-8, percent-encoded"));
+    let caller = match admitted(doorkeeper, params, &mut request).await {
+        Ok(caller) => caller,
+        Err(refused) => return refused,
     };
-    let route = request.extensions().get::<MatchedPath>();
-    let route = route.map(|route| route.as_str().to_owned()).unwrap_or_default();
-    if let Some(error) = misplaced(&route, request.headers()) {
-        return problem::response(&error.without_effect());
+    request.extensions_mut().insert(caller.clone());
+    work::as_owner(caller.owner.clone(), None, next(caller, request)).await
+}
+
+/// Returns the caller of a request, or the response that refuses it.
+async fn admitted(doorkeeper: &Arc<Doorkeeper>, params: PathParams, request: &mut Request) -> std::result::Result<Caller, Response> {
+    let refused = |error: Error| problem::response(&error);
+    let Ok(params) = params else {
+        return Err(refused(Error::new(ErrorKind::InvalidPath, "the path is not UTF-8, percent-encoded")));
+    };
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("", MatchedPath::as_str);
+    if let Some(error) = misplaced(route, request.headers()) {
+        return Err(refused(error.without_effect()));
     }
-    if let Err(error) = adopt_token(&route, request.headers_mut()) {
-        return problem::response(&error);
-    }
+    adopt_token(route, request.headers_mut()).map_err(refused)?;
     let in_path = params.iter().find_map(|(name, value)| (name == "thread").then_some(value));
     let dialled = request.extensions().get::<Dialled>().cloned();
-    match doorkeeper.admit(in_path, request.headers(), dialled).await {
-        Ok(Some((caller, fixed))) => {
-            if route != CONNECT_ROUTE
-                && let Err(error) = caller.rights.need_more_than_connecting()
-            {
-                return problem::response(&error);
-            }
-            let mut mcp = McpCaller::new(caller.scope.clone()).with_threads(caller.rights.threads.clone());
-            if fixed || caller.rights.threads.len() == 1 {
-                mcp = mcp.with_thread_fixed();
-            }
-            let owner = caller.owner.clone();
-            mcp.credential = caller.credential.clone();
-            let standing = standing(&caller, request.headers());
-            request.extensions_mut().insert(standing);
-            request.extensions_mut().insert(mcp);
-            request.extensions_mut().insert(caller);
-            work::as_owner(owner, None, next.run(request)).await
-        }
-        Ok(None) => {
-            // One text for a token that never was, is revoked or has expired: it reveals nothing about tokens.
-            let message = match request.headers().get(header::AUTHORIZATION) {
-                Some(given) if given.as_bytes().get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"Bearer ")) => {
-                    "the token is wrong, revoked or expired; send a valid one as `Authorization: Bearer TOKEN`"
-                }
-                _ => "this server requires a token; send it as `Authorization: Bearer TOKEN`",
-            };
-            let error = Error::new(ErrorKind::PermissionDenied, message);
-            let mut response = problem::with_status(&error, StatusCode::UNAUTHORIZED);
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            response
-        }
-        Err(error) => problem::response(&error),
+    let Some(caller) = doorkeeper.admit(in_path, request.headers(), dialled).await.map_err(refused)? else {
+        return Err(unknown(request.headers()));
+    };
+    if route != CONNECT_ROUTE {
+        caller.rights.need_more_than_connecting().map_err(refused)?;
     }
+    Ok(caller)
+}
+
+/// Responds to a request without a valid token.
+fn unknown(headers: &HeaderMap) -> Response {
+    // One text for a token that never was, is revoked or has expired: it reveals nothing about tokens.
+    let message = match headers.get(header::AUTHORIZATION) {
+        Some(given) if given.as_bytes().get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"Bearer ")) => {
+            "the token is wrong, revoked or expired; send a valid one as `Authorization: Bearer TOKEN`"
+        }
+        _ => "this server requires a token; send it as `Authorization: Bearer TOKEN`",
+    };
+    let error = Error::new(ErrorKind::PermissionDenied, message);
+    let mut response = problem::with_status(&error, StatusCode::UNAUTHORIZED);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
 }
 
 #[cfg(test)]
@@ -485,7 +498,7 @@ mod tests {
         let doorkeeper = Arc::new(doorkeeper(Scope::new().with_tenant("own").with_user("bob").with_thread("default"), None, Some(book)));
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, format!("Bearer {text}").parse().expect("visible"));
-        let (caller, _) = doorkeeper.admit(None, &headers, None).await.expect("the caller is admitted").expect("known");
+        let caller = doorkeeper.admit(None, &headers, None).await.expect("the caller is admitted").expect("known");
         assert_eq!(caller.scope, Scope::new().with_tenant("acme").with_user("ada").with_thread("monday"));
         let other = doorkeeper.admit(Some("tuesday"), &headers, None).await.err().expect("another thread");
         assert_eq!(other.kind(), ErrorKind::PermissionDenied);
@@ -496,8 +509,9 @@ mod tests {
     async fn thread_in_path_or_header_is_the_only_one() {
         let doorkeeper = Arc::new(doorkeeper(Scope::new().with_user("ada").with_thread("own"), None, None));
         let admitted = async |path: Option<&str>, headers: HeaderMap| {
-            let (caller, fixed) = doorkeeper.admit(path, &headers, None).await?.expect("open to all");
-            Ok::<_, Error>((caller.scope.thread.unwrap_or_default(), fixed, caller.scope.user.unwrap_or_default()))
+            let caller = doorkeeper.admit(path, &headers, None).await?.expect("open to all");
+            let Scope { thread, user, .. } = caller.scope.clone();
+            Ok::<_, Error>((thread.unwrap_or_default(), caller.names_thread, user.unwrap_or_default()))
         };
         assert_eq!(admitted(None, HeaderMap::new()).await.expect("no thread"), ("own".to_owned(), false, "ada".to_owned()));
         for (path, headers) in

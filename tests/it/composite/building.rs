@@ -23,6 +23,28 @@ fn invalid_prefixes_are_refused() {
 }
 
 #[test]
+fn routes_take_backends_in_path_order() {
+    let prefixes = ["/z", "/a-b", "/a/b/c", "/a", "/a/b"];
+    let routes = Routes::new(prefixes.map(path)).unwrap();
+    let sorted = ["/a", "/a/b", "/a/b/c", "/a-b", "/z"];
+    let backends: Vec<Arc<dyn Backend>> = sorted.map(|prefix| Arc::new(mounted(&[prefix])) as Arc<dyn Backend>).into();
+    let tree = routes.composite(state(), backends.clone());
+    assert_eq!(tree.mounts().map(|(prefix, _)| prefix.as_str()).skip(1).collect::<Vec<_>>(), sorted);
+    assert!(tree.mounts().skip(1).zip(&backends).all(|((_, mounted), backend)| Arc::ptr_eq(mounted, backend)));
+    let mut built = CompositeBackend::builder(state());
+    for (prefix, backend) in sorted.iter().zip(backends).rev() {
+        built = built.route(prefix, backend).unwrap();
+    }
+    assert_eq!(tree.to_string(), built.build().unwrap().to_string());
+    for (prefixes, message) in [
+        (&["/a", "/"][..], "`/` belongs to the default backend; mount below it"),
+        (&["/a", "/b", "/a"], "`/a` is already mounted; use each prefix once"),
+    ] {
+        refused(Routes::new(prefixes.iter().map(|prefix| path(prefix))), ErrorKind::InvalidArgument, message);
+    }
+}
+
+#[test]
 fn display_shows_the_mounts() {
     let tree = CompositeBackend::builder(state()).route("/m", Arc::new(mounted(&["/x"]))).unwrap().route("/a/b/", state()).unwrap();
     let tree = tree.build().unwrap();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Barrier;
 use treehold::backend::{IndexKind, StoreBackend};
-use treehold::composite::CompositeBuilder;
+use treehold::composite::{CompositeBuilder, Routes};
 use treehold::error::Result;
 use treehold::layer::{Fault, Layer, LayerName, Layered, Next, ReadOnly, Reply};
 use treehold::ops::{

@@ -8,7 +8,7 @@ use treehold::backend::IndexKind;
 use treehold::ops::{GrepOptions, SearchOptions};
 use treehold::path::VfsPath;
 use treehold::store::{CopyOptions, MemoryStore, copy};
-use treehold::{Backend, BackendExt, Namespace, Store, StoreBackend};
+use treehold::{Backend, BackendExt, ErrorKind, Namespace, Store, StoreBackend};
 
 fn tree(store: &Arc<dyn Store>) -> StoreBackend {
     StoreBackend::new(store.clone(), Namespace::new(["ada", "notes"]).unwrap())
@@ -41,6 +41,23 @@ async fn check(tree: &StoreBackend, words: &[String]) {
         let recalled: BTreeMap<&str, u32> = recalled.hits.iter().map(|hit| (hit.path.as_str(), hit.frequencies[0])).collect();
         assert_eq!(recalled, expected, "{word}");
     }
+}
+
+#[tokio::test]
+async fn reopened_tree_keeps_its_options_and_finds_indexes_that_were_added_since() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let opened = tree(&store).with_file_bytes_max(10);
+    opened.write("/kept", "needle").await.unwrap();
+    let grep = async |tree: &StoreBackend| {
+        assert_eq!(tree.grep(VfsPath::ROOT, &GrepOptions::new("needle")).await.unwrap().files.len(), 1);
+        tree.capabilities().indexed
+    };
+    assert!(!grep(&opened).await);
+    build(&indexed(&store)).await;
+    assert!(!grep(&opened).await, "it has looked before");
+    let reopened = opened.reopened();
+    assert!(grep(&reopened).await);
+    assert_eq!(reopened.write("/long", "12345678901").await.unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
 /// Returns a tree with indexes that holds one file, and another store with another file of the same tree.

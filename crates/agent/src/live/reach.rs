@@ -5,13 +5,16 @@
 //! other mounts would be made twice.
 
 use crate::feed::Elsewhere;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
 /// The mounts of a session's tree, and how often mounts other than the state may have changed.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Reach {
-    mounts: BTreeMap<VfsPathBuf, Mounted>,
+    /// The mount points, in path order.
+    places: Arc<[VfsPathBuf]>,
+    /// What is mounted at them.
+    mounted: Vec<Mounted>,
     elsewhere: Elsewhere,
 }
 
@@ -27,10 +30,31 @@ pub(crate) enum Mounted {
 }
 
 impl Reach {
-    /// Registers a mount. Returns the counter for its changes, unless only the state changes there.
-    pub(crate) fn mount(&mut self, path: &VfsPath, mounted: Mounted) -> Option<Elsewhere> {
-        self.mounts.insert(path.to_owned(), mounted);
+    /// Starts the mounts at these points, which are in path order.
+    pub(crate) fn new(places: Arc<[VfsPathBuf]>) -> Self {
+        Self { mounted: Vec::with_capacity(places.len()), places, elsewhere: Elsewhere::default() }
+    }
+
+    /// Registers the mount at the next point. Returns the counter for its changes, unless only the state changes there.
+    pub(crate) fn mount(&mut self, mounted: Mounted) -> Option<Elsewhere> {
+        assert!(self.mounted.len() < self.places.len(), "a mount without a mount point");
+        self.mounted.push(mounted);
         (mounted != Mounted::State).then(|| self.elsewhere.clone())
+    }
+
+    /// Returns whether a mount is registered at every point.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.mounted.len() == self.places.len()
+    }
+
+    fn mounts(&self) -> impl Iterator<Item = (&VfsPathBuf, Mounted)> {
+        self.places.iter().zip(self.mounted.iter().copied())
+    }
+
+    /// Returns what is mounted at exactly this path.
+    fn mounted_at(&self, path: &VfsPath) -> Option<Mounted> {
+        let at = self.places.binary_search_by(|place| (**place).cmp(path)).ok()?;
+        self.mounted.get(at).copied()
     }
 
     /// Returns the number of batches that may have changed a mount other than the state.
@@ -40,19 +64,19 @@ impl Reach {
 
     /// Returns the mounts that contain the state.
     pub(crate) fn places(&self) -> Vec<VfsPathBuf> {
-        self.mounts.iter().filter(|(_, mounted)| **mounted != Mounted::Other).map(|(path, _)| path.clone()).collect()
+        self.mounts().filter(|(_, mounted)| *mounted != Mounted::Other).map(|(path, _)| path.clone()).collect()
     }
 
     /// Returns whether a path lies in the state.
     pub(crate) fn is_state(&self, path: &VfsPath) -> bool {
-        let above = path.ancestors().chain([path]).filter_map(|above| self.mounts.get(above));
-        above.last().is_none_or(|mounted| *mounted != Mounted::Other)
+        let above = path.ancestors().chain([path]).filter_map(|above| self.mounted_at(above));
+        above.last().is_none_or(|mounted| mounted != Mounted::Other)
     }
 
     /// Returns whether changing a path and everything beneath it can change the state.
     pub(crate) fn meets_state(&self, path: &VfsPath) -> bool {
-        let beneath = |(at, mounted): (&VfsPathBuf, &Mounted)| *mounted != Mounted::Other && at.starts_with(path);
-        self.is_state(path) || self.mounts.iter().any(beneath)
+        let beneath = |(at, mounted): (&VfsPathBuf, Mounted)| mounted != Mounted::Other && at.starts_with(path);
+        self.is_state(path) || self.mounts().any(beneath)
     }
 }
 
@@ -65,9 +89,9 @@ mod tests {
     }
 
     fn reach(mounts: &[(&str, Mounted)]) -> Reach {
-        let mut reach = Reach::default();
-        for (at, mounted) in mounts {
-            reach.mount(&path(at), *mounted);
+        let mut reach = Reach::new(mounts.iter().map(|(at, _)| path(at)).collect());
+        for (_, mounted) in mounts {
+            reach.mount(*mounted);
         }
         reach
     }

@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn target_is_thread_if_a_path_or_its_subtree_is_state() {
-        let mut reach = Reach::default();
-        reach.mount(VfsPath::ROOT, Mounted::Other);
-        reach.mount(&path("/thread"), Mounted::State);
+        let mut reach = Reach::new([path("/"), path("/thread")].into());
+        reach.mount(Mounted::Other);
+        reach.mount(Mounted::State);
         for (paths, is_thread) in [(&["/a"][..], false), (&["/thread/a"], true), (&["/"], true), (&["/a", "/thread"], true), (&[], false)] {
             let target = Target::Paths(paths.iter().map(|text| path(text)).collect());
             assert_eq!(target.is_thread(&reach), is_thread, "{paths:?}");

@@ -15,6 +15,7 @@ use treehold_core::scope::Scope;
 use treehold_store::{Namespace, Store};
 use treehold_tree::backend::{Backend, StoreBackend};
 use treehold_tree::checkpoint::Checkpointer;
+use treehold_tree::composite::Routes;
 
 /// Builds a [`Workspace`].
 #[derive(Clone)]
@@ -220,8 +221,14 @@ impl WorkspaceBuilder {
             told.insert(VfsPathBuf::root(), Told::State);
         }
         let memory = Arc::new(memory);
+        let beneath = mounts.keys().filter(|path| !path.is_root()).cloned();
+        let routes = Routes::new(beneath).expect("the paths of a table differ");
+        let root = (!mounts.contains_key(VfsPath::ROOT)).then(VfsPathBuf::root);
+        let places = root.into_iter().chain(mounts.keys().cloned()).collect();
         Workspace(Arc::new(Plan {
             mounts,
+            routes,
+            places,
             told,
             past,
             histories,

@@ -28,7 +28,7 @@ use treehold_core::scope::Scope;
 use treehold_store::{Namespace, Store, Watch};
 use treehold_tree::backend::{Backend, StateBackend, StateSnapshot, StoreBackend};
 use treehold_tree::checkpoint::{At, Checkpointer, Reviewer};
-use treehold_tree::composite::CompositeBackend;
+use treehold_tree::composite::Routes;
 
 type OpenMount = Arc<dyn Fn(&Opening<'_>) -> Result<Arc<dyn Backend>> + Send + Sync>;
 type OpenRows = Arc<dyn Fn(&Scope) -> Result<(Arc<dyn Store>, Namespace)> + Send + Sync>;
@@ -74,6 +74,10 @@ pub struct Workspace(Arc<Plan>);
 #[derive(Clone)]
 struct Plan {
     mounts: BTreeMap<VfsPathBuf, OpenMount>,
+    /// The mount points without `/`, as a table that the trees of all sessions share.
+    routes: Routes,
+    /// The mount points with `/`, in path order.
+    places: Arc<[VfsPathBuf]>,
     told: BTreeMap<VfsPathBuf, Told>,
     /// The mount points of earlier versions of files, each with the mount point of the live ones.
     past: BTreeSet<(VfsPathBuf, VfsPathBuf)>,
@@ -127,10 +131,10 @@ impl Workspace {
     fn tree(&self, opening: &Opening<'_>) -> Result<(Arc<dyn Backend>, Reach)> {
         let is_told = opening.past.is_none();
         let scope = Arc::new(opening.scope.clone());
-        let mut reach = Reach::default();
+        let mut reach = Reach::new(self.0.places.clone());
         let mut root = opening.state.clone();
         if !self.0.mounts.contains_key(VfsPath::ROOT) {
-            let elsewhere = reach.mount(VfsPath::ROOT, Mounted::State);
+            let elsewhere = reach.mount(Mounted::State);
             if is_told {
                 root = self.announced(VfsPath::ROOT, root, &scope, elsewhere);
             }
@@ -139,7 +143,7 @@ impl Workspace {
         for (path, open) in &self.0.mounts {
             let mut backend = open(opening)?;
             let mounted = opening.mounted(matches!(self.0.told.get(path), Some(Told::State)), &backend);
-            let elsewhere = reach.mount(path, mounted);
+            let elsewhere = reach.mount(mounted);
             if let Some(past) = opening.past.filter(|_| mounted == Mounted::Other && !self.is_past(path)) {
                 let history = self.0.histories.get(path).map(|open| open(opening.scope)).transpose()?;
                 backend = past.files(path, history)?;
@@ -150,12 +154,13 @@ impl Workspace {
             if path.is_root() {
                 root = backend;
             } else {
-                mounts.push((path.as_str(), backend));
+                mounts.push(backend);
             }
         }
+        debug_assert!(reach.is_complete(), "a mount point without a mount");
         let mut tree: Arc<dyn Backend> = match mounts.is_empty() {
             true => root,
-            false => Arc::new(CompositeBackend::builder(root).routes(mounts)?.build()?),
+            false => Arc::new(self.0.routes.composite(root, mounts)),
         };
         for layer in &self.0.layers {
             tree = layer(tree, opening.scope);

@@ -11,7 +11,6 @@ use axum::response::Response;
 use serde::Deserialize;
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
-use treehold_mcp::Standing;
 use treehold_remote::{Reservation, TUNNEL_PROTOCOL};
 
 /// How a machine connects.
@@ -23,12 +22,7 @@ struct ConnectQuery {
 }
 
 /// Upgrades a connection to a tunnel.
-pub(super) async fn connect(
-    State(api): State<Arc<Api>>,
-    Extension(caller): Extension<Caller>,
-    Extension(standing): Extension<Standing>,
-    request: Request,
-) -> Response {
+pub(super) async fn connect(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
     if !is_upgrade(&request) {
         let message =
             format!("this route accepts tunnels; send `Upgrade: {TUNNEL_PROTOCOL}` over HTTP/1.1, as `treehold serve --dial` does");
@@ -41,7 +35,7 @@ pub(super) async fn connect(
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
     match reserved(&api, &caller, &query).await {
-        Ok(reservation) => api.tunnels.accept(reservation, standing, api.stopping.subscribe(), request),
+        Ok(reservation) => api.tunnels.accept(reservation, caller.standing(request.headers()), api.stopping.subscribe(), request),
         Err(error) => problem::response(&error.without_effect()),
     }
 }

@@ -31,7 +31,7 @@ mod traces;
 
 use idempotency::ANSWERS_NAMESPACE;
 
-use super::caller::{CONNECT_ROUTE, Caller, Doorkeeper, admit};
+use super::caller::{CONNECT_ROUTE, Caller, Doorkeeper, PathParams, admit};
 use super::connection::is_health;
 use super::etag;
 use super::large::{LargeAnswers, SMALL_BYTES};
@@ -228,19 +228,22 @@ impl Api {
 /// Builds the router of the API and of the other interfaces.
 pub(super) fn router(api: Arc<Api>, doorkeeper: Arc<Doorkeeper>) -> Router {
     let cors = api.limits.http.cors();
-    let admitted = Router::new()
+    let entrance = Entrance { api: api.clone(), doorkeeper };
+    let requests = Router::new()
         .merge(routes::router())
         .merge(api.limits.host_routes.as_deref().map(sessions::host_routes).unwrap_or_default())
-        .layer(middleware::from_fn_with_state(api.clone(), limit_request));
+        .route_layer(middleware::from_fn_with_state(entrance.clone(), admit_request));
     let lasting = Router::new()
         .route("/mcp", axum::routing::any(mcp))
         .route("/mcp/t/{thread}", axum::routing::any(mcp))
         .route(CONNECT_ROUTE, get(connect::connect))
-        .layer(middleware::from_fn_with_state(api.clone(), limit_lasting));
-    let admitted =
-        admitted.merge(lasting).route("/metrics", get(show_metrics)).route_layer(middleware::from_fn_with_state(doorkeeper, admit));
+        .route_layer(middleware::from_fn_with_state(entrance.clone(), admit_lasting));
+    let unlimited =
+        Router::new().route("/metrics", get(show_metrics)).route_layer(middleware::from_fn_with_state(entrance, admit_unlimited));
     Router::new()
-        .merge(admitted)
+        .merge(requests)
+        .merge(lasting)
+        .merge(unlimited)
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/healthz", get(ready))
@@ -266,21 +269,38 @@ async fn account_for(State(api): State<Arc<Api>>, request: Request, next: Next) 
     drain::unread(request, |request| traced::follow(request, timed)).await
 }
 
-/// Keeps a request within the limits of its user and of its time, checks its condition, and handles it once if it has a key.
-async fn limit_request(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
-    let checked = |request| async {
-        match unchecked_condition(&request) {
-            Some(refused) => problem::response(&refused),
-            None => idempotency::once(&api, request, next).await,
-        }
-    };
-    let held = |request| hold_large(&api, &caller, request, checked);
-    one_of_its_user(&api, &caller, request, |request| within_deadline(&api, request, held)).await
+/// The state of the middleware that admits requests.
+#[derive(Clone)]
+struct Entrance {
+    api: Arc<Api>,
+    doorkeeper: Arc<Doorkeeper>,
 }
 
-/// Keeps a request that may last long within the limits of its user.
-async fn limit_lasting(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request, next: Next) -> Response {
-    one_of_its_user(&api, &caller, request, |request| next.run(request)).await
+/// Authenticates a request, keeps it within the limits of its user and of its time, checks its condition, and handles it once if it has a
+/// key.
+async fn admit_request(State(Entrance { api, doorkeeper }): State<Entrance>, params: PathParams, request: Request, next: Next) -> Response {
+    let limited = async |caller: Caller, request| {
+        let checked = |request| async {
+            match unchecked_condition(&request) {
+                Some(refused) => problem::response(&refused),
+                None => idempotency::once(&api, request, next).await,
+            }
+        };
+        let held = |request| hold_large(&api, &caller, request, checked);
+        one_of_its_user(&api, &caller, request, |request| within_deadline(&api, request, held)).await
+    };
+    admit(&doorkeeper, params, request, limited).await
+}
+
+/// Authenticates a request that may last long, and keeps it within the limits of its user.
+async fn admit_lasting(State(Entrance { api, doorkeeper }): State<Entrance>, params: PathParams, request: Request, next: Next) -> Response {
+    let limited = async |caller: Caller, request| one_of_its_user(&api, &caller, request, |request| next.run(request)).await;
+    admit(&doorkeeper, params, request, limited).await
+}
+
+/// Authenticates a request that no limit of its user applies to.
+async fn admit_unlimited(State(entrance): State<Entrance>, params: PathParams, request: Request, next: Next) -> Response {
+    admit(&entrance.doorkeeper, params, request, |_, request| next.run(request)).await
 }
 
 /// Selects the responses to compress: complete ones above a minimum size. A range refers to the uncompressed bytes, and a stream must not
@@ -317,7 +337,10 @@ async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, 
     if let Err(error) = work::as_owner(caller.owner.clone(), None, checked).await.flatten() {
         return problem::response(&error);
     }
-    let request = Request::from_parts(head, Body::from(received.bytes.clone()));
+    let mut request = Request::from_parts(head, Body::from(received.bytes.clone()));
+    let standing = caller.standing(request.headers());
+    request.extensions_mut().insert(standing);
+    request.extensions_mut().insert(caller.to_mcp());
     axum::handler::Handler::call(caller.door.service.clone(), request, ()).await
 }
 

@@ -12,10 +12,10 @@ use crate::{Batch, Condition, Item, Namespace, Partition, ScanOptions, Store};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
+use treehold_core::random;
 
 /// The namespace of the note in the target, until the copy is done. Nothing else may be stored there.
 pub const COPY_NAMESPACE: [&str; 2] = treehold_core::reserved::COPY;
@@ -142,8 +142,7 @@ pub(super) async fn is_one_store(source: &dyn Store, target: &dyn Store, page: &
     if same.is_none_or(|same| same.item.version != item.version) {
         return Ok(false);
     }
-    // Each `RandomState` has its own random keys.
-    let probe = format!("{PROBE_PREFIX}{:016x}", RandomState::new().build_hasher().finish());
+    let probe = format!("{PROBE_PREFIX}{:016x}", random::number());
     if target.commit(Batch::new().put_for(&namespace(), &*probe, Bytes::new(), PROBE_LIFE)).await.is_err() {
         return Ok(false);
     }

@@ -1,9 +1,9 @@
 //! Building a composite. Prefixes are validated here, so routing need not check them.
 
-use super::router::Router;
+use super::router::{Router, Table};
 use super::{CompositeBackend, Mount};
 use crate::backend::Backend;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use treehold_core::error::{Error, Result};
 use treehold_core::path::{VfsPath, VfsPathBuf};
@@ -80,9 +80,10 @@ impl CompositeBuilder {
                 return Err(invalid_prefix(prefix, &format!("lies beneath `{file}`, which is mounted as a file")));
             }
         }
+        let (prefixes, routes): (BTreeSet<_>, Vec<_>) = self.routes.into_iter().unzip();
         let default = Mount { backend: self.default, is_file: false };
         Ok(CompositeBackend {
-            router: Router::new(default, self.routes),
+            router: Router::new(Arc::new(Table::new(prefixes)), std::iter::once(default).chain(routes).collect()),
             concurrency: self.concurrency,
             transfer_bytes_max: self.transfer_bytes_max,
         })
@@ -92,14 +93,79 @@ impl CompositeBuilder {
         let path = VfsPathBuf::parse(prefix)
             .map_err(|invalid| Error::from(invalid).with_message(format!("`{prefix}` cannot be mounted at: {invalid}")))?;
         if path.is_root() {
-            return Err(invalid_prefix(&path, "belongs to the default backend; mount below it"));
+            return Err(of_default(&path));
         }
         if self.routes.contains_key(&path) {
-            return Err(invalid_prefix(&path, "is already mounted; use each prefix once"));
+            return Err(already_mounted(&path));
         }
         self.routes.insert(path, mount);
         Ok(self)
     }
+}
+
+/// The prefixes of directories that are mounted in many composites, each time with other backends. Clones share the table of them.
+///
+/// ```
+/// use std::sync::Arc;
+/// use treehold_core::path::VfsPathBuf;
+/// use treehold_tree::backend::{Backend, BackendExt, StateBackend};
+/// use treehold_tree::composite::Routes;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> treehold_core::Result<()> {
+/// let routes = Routes::new([VfsPathBuf::parse("/memories")?])?;
+/// let open = || Arc::new(StateBackend::new()) as Arc<dyn Backend>;
+/// let (ada, bob) = (routes.composite(open(), vec![open()]), routes.composite(open(), vec![open()]));
+/// ada.write("/memories/user.md", "likes tea\n").await?;
+/// assert!(!bob.exists("/memories/user.md").await?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Routes(Arc<Table>);
+
+impl Routes {
+    /// Makes the table of these prefixes.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for `/`, which belongs to the default backend, and for a
+    /// prefix that is given twice.
+    pub fn new(prefixes: impl IntoIterator<Item = VfsPathBuf>) -> Result<Self> {
+        let mut table = BTreeSet::new();
+        for prefix in prefixes {
+            if prefix.is_root() {
+                return Err(of_default(&prefix));
+            }
+            if let Some(twice) = table.replace(prefix) {
+                return Err(already_mounted(&twice));
+            }
+        }
+        Ok(Self(Arc::new(Table::new(table))))
+    }
+
+    /// Mounts backends at the prefixes, in path order, over the default one. The options are those of a new [`CompositeBuilder`].
+    ///
+    /// Cost: one allocation, whatever the prefixes are.
+    ///
+    /// # Panics
+    /// If there is not one backend for each prefix.
+    pub fn composite(&self, default: Arc<dyn Backend>, backends: Vec<Arc<dyn Backend>>) -> CompositeBackend {
+        assert_eq!(backends.len() + 1, self.0.len(), "one backend for each prefix");
+        let mounts = std::iter::once(default).chain(backends).map(|backend| Mount { backend, is_file: false });
+        CompositeBackend {
+            router: Router::new(self.0.clone(), mounts.collect()),
+            concurrency: CONCURRENCY,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+        }
+    }
+}
+
+fn of_default(prefix: &VfsPath) -> Error {
+    invalid_prefix(prefix, "belongs to the default backend; mount below it")
+}
+
+fn already_mounted(prefix: &VfsPath) -> Error {
+    invalid_prefix(prefix, "is already mounted; use each prefix once")
 }
 
 fn invalid_prefix(prefix: &VfsPath, why: &str) -> Error {

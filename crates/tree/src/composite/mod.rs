@@ -27,7 +27,7 @@ mod router;
 mod search;
 mod transfer;
 
-pub use builder::CompositeBuilder;
+pub use builder::{CompositeBuilder, Routes};
 
 use crate::backend::Backend;
 use crate::backend::rebase::View;

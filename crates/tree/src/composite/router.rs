@@ -3,24 +3,32 @@
 //! A trie of segments: a lookup hashes each segment once, down to the deepest mount, independent of the number of
 //! mounts. The nodes between the root and the mounts are directories of the tree even if no backend has them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 use treehold_core::path::{VfsPath, VfsPathBuf};
 
 /// A table of mounts by prefix; the default is the mount at `/`.
+#[derive(Debug)]
+pub(super) struct Router<T> {
+    table: Arc<Table>,
+    /// What is mounted, in the order of the table's mounts.
+    values: Vec<T>,
+}
+
+/// The prefixes of mounts.
 ///
 /// Invariants: mounts are in path order, so those at or below a node form one range. `nodes[0]` is `/` and has mount 0.
 #[derive(Debug)]
-pub(super) struct Router<T> {
+pub(super) struct Table {
     nodes: Vec<Node>,
-    mounts: Vec<Mounted<T>>,
+    mounts: Vec<Mounted>,
 }
 
 #[derive(Debug)]
-struct Mounted<T> {
+struct Mounted {
     prefix: VfsPathBuf,
     node: usize,
-    value: T,
 }
 
 /// A directory that is a mount or leads to one.
@@ -44,19 +52,19 @@ pub(super) struct Resolved {
     pub(super) node: Option<usize>,
 }
 
-impl<T> Router<T> {
-    /// Builds the table. `routes` must not contain `/`.
-    pub(super) fn new(default: T, routes: BTreeMap<VfsPathBuf, T>) -> Self {
-        let mut router = Self { nodes: vec![Node::new(VfsPathBuf::root())], mounts: Vec::with_capacity(routes.len() + 1) };
-        router.insert(VfsPathBuf::root(), default);
+impl Table {
+    /// Builds the table. `prefixes` must not contain `/`.
+    pub(super) fn new(prefixes: BTreeSet<VfsPathBuf>) -> Self {
+        let mut table = Self { nodes: vec![Node::new(VfsPathBuf::root())], mounts: Vec::with_capacity(prefixes.len() + 1) };
+        table.insert(VfsPathBuf::root());
         // In path order, every node's range and children grow at the end.
-        for (prefix, value) in routes {
-            router.insert(prefix, value);
+        for prefix in prefixes {
+            table.insert(prefix);
         }
-        router
+        table
     }
 
-    fn insert(&mut self, prefix: VfsPathBuf, value: T) {
+    fn insert(&mut self, prefix: VfsPathBuf) {
         let mount = self.mounts.len();
         let mut node = 0;
         self.nodes[node].mounts.end = mount + 1;
@@ -70,7 +78,7 @@ impl<T> Router<T> {
             self.nodes[node].mounts.end = mount + 1;
         }
         self.nodes[node].mount = Some(mount);
-        self.mounts.push(Mounted { prefix, node, value });
+        self.mounts.push(Mounted { prefix, node });
     }
 
     fn insert_child(&mut self, parent: usize, name: &str, path: &VfsPath, first_mount: usize) -> usize {
@@ -83,56 +91,69 @@ impl<T> Router<T> {
         child
     }
 
+    /// Returns the number of mounts, with the default.
+    pub(super) fn len(&self) -> usize {
+        self.mounts.len()
+    }
+}
+
+impl<T> Router<T> {
+    /// Mounts values at the prefixes of a table: the default, then the others in path order. There must be one for each.
+    pub(super) fn new(table: Arc<Table>, values: Vec<T>) -> Self {
+        debug_assert_eq!(values.len(), table.len());
+        Self { table, values }
+    }
+
     /// Finds the mount of a path. Cost: one hash per segment that the path shares with mounts; does not allocate.
     pub(super) fn find(&self, path: &VfsPath) -> Resolved {
         let (mut node, mut mount) = (0, 0);
         for segment in path.segments() {
-            match self.nodes[node].by_name.get(segment) {
+            match self.table.nodes[node].by_name.get(segment) {
                 Some(child) => node = *child,
                 None => return Resolved { mount, node: None },
             }
-            mount = self.nodes[node].mount.unwrap_or(mount);
+            mount = self.table.nodes[node].mount.unwrap_or(mount);
         }
         Resolved { mount, node: Some(node) }
     }
 
     /// Returns a mount.
     pub(super) fn mount(&self, mount: usize) -> &T {
-        &self.mounts[mount].value
+        &self.values[mount]
     }
 
     /// Returns the prefix of a mount.
     pub(super) fn prefix(&self, mount: usize) -> &VfsPath {
-        &self.mounts[mount].prefix
+        &self.table.mounts[mount].prefix
     }
 
     /// Returns every mount in path order, the default first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&VfsPath, &T)> {
-        self.mounts.iter().map(|mounted| (&*mounted.prefix, &mounted.value))
+        self.table.mounts.iter().map(|mounted| &*mounted.prefix).zip(&self.values)
     }
 
     /// Returns a node.
     pub(super) fn node(&self, node: usize) -> &Node {
-        &self.nodes[node]
+        &self.table.nodes[node]
     }
 
     /// Returns the children of a node whose names come after `name`, in name order. Cost: one binary search, then one
     /// step per child.
     pub(super) fn children_after(&self, node: usize, name: Option<&str>) -> impl Iterator<Item = &Node> {
-        let children = &self.nodes[node].children;
-        let start = name.map_or(0, |name| children.partition_point(|child| self.nodes[*child].path.name() <= name));
-        children[start..].iter().map(|child| &self.nodes[*child])
+        let children = &self.table.nodes[node].children;
+        let start = name.map_or(0, |name| children.partition_point(|child| self.table.nodes[*child].path.name() <= name));
+        children[start..].iter().map(|child| &self.table.nodes[*child])
     }
 
     /// Returns the child of a node with this name.
     pub(super) fn child(&self, node: usize, name: &str) -> Option<&Node> {
-        self.nodes[node].by_name.get(name).map(|child| &self.nodes[*child])
+        self.table.nodes[node].by_name.get(name).map(|child| &self.table.nodes[*child])
     }
 
     /// Returns the children of a node that lie towards a path: all of them if the path is at or above the node,
     /// otherwise the one on the way, if any.
     pub(super) fn children_towards(&self, node: usize, path: &VfsPath) -> &[usize] {
-        let node = &self.nodes[node];
+        let node = &self.table.nodes[node];
         match path.strip_prefix(&node.path).and_then(|rest| rest.segments().next()) {
             None => &node.children,
             Some(name) => node.by_name.get(name).map_or(&[], std::slice::from_ref),
@@ -141,12 +162,12 @@ impl<T> Router<T> {
 
     /// Returns the mounts below a node that are not inside another of these, in path order. Cost: one step each.
     pub(super) fn outermost_beneath(&self, node: usize) -> impl Iterator<Item = usize> {
-        let node = &self.nodes[node];
+        let node = &self.table.nodes[node];
         let mut next = node.mounts.start + usize::from(node.mount.is_some());
         let end = node.mounts.end;
         std::iter::from_fn(move || {
             let mount = (next < end).then_some(next)?;
-            next = self.nodes[self.mounts[mount].node].mounts.end;
+            next = self.table.nodes[self.table.mounts[mount].node].mounts.end;
             Some(mount)
         })
     }
@@ -192,7 +213,8 @@ mod tests {
     }
 
     fn router(prefixes: &[&str]) -> Router<()> {
-        Router::new((), prefixes.iter().map(|prefix| (path(prefix), ())).collect())
+        let table = Table::new(prefixes.iter().map(|prefix| path(prefix)).collect());
+        Router::new(Arc::new(table), vec![(); prefixes.len() + 1])
     }
 
     #[test]

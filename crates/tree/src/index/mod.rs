@@ -141,7 +141,11 @@ impl Known {
     /// Creates the state of a process that has not looked yet. `wanted` indexes are assumed to exist.
     fn new(tree: &Namespace, wanted: &[IndexKind]) -> Self {
         // A namespace at its length limit has no room for another component, so the tree can have no index.
-        let namespace = beside(tree, INDEX_NAMESPACE).ok();
+        Self::beside(beside(tree, INDEX_NAMESPACE).ok(), wanted)
+    }
+
+    /// Creates the state of a process that has not looked yet, whose index rows lie in `namespace`.
+    fn beside(namespace: Option<Namespace>, wanted: &[IndexKind]) -> Self {
         let kinds = IndexKind::ALL.map(|kind| {
             let index = Index {
                 wanted: wanted.contains(&kind),
@@ -176,6 +180,12 @@ impl TreeIndexes {
     pub(crate) fn new(store: Arc<dyn Store>, namespace: Namespace, wanted: &[IndexKind]) -> Self {
         let known = Arc::new(Known::new(&namespace, wanted));
         Self { store, namespace, known }
+    }
+
+    /// Returns the indexes of the same tree, without what was learned about them.
+    pub(crate) fn reopened(&self) -> Self {
+        let known = Arc::new(Known::beside(self.known.namespace.clone(), &self.wanted()));
+        Self { store: self.store.clone(), namespace: self.namespace.clone(), known }
     }
 
     /// Returns the kinds to create if they are missing.

@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use tokio::sync::watch;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_mcp::Standing;
 use treehold_traces::{EventStream, TraceEvent};
 
 /// Where a stream starts.
@@ -89,10 +88,7 @@ pub(super) enum Ending {
 
 impl Watching {
     fn new(asked: &Asked, events: EventStream, slot: StreamSlot) -> Self {
-        let revoked: BoxFuture<'static, ()> = match asked.head.extensions.get::<Standing>().cloned() {
-            Some(standing) => Box::pin(standing.ends(BEAT)),
-            None => Box::pin(std::future::pending()),
-        };
+        let revoked: BoxFuture<'static, ()> = Box::pin(asked.caller.standing(&asked.head.headers).ends(BEAT));
         let stopping = asked.api.stopping.subscribe();
         Self { events, stopping, revoked, caller: asked.caller.clone(), headers: asked.head.headers.clone(), _slot: slot }
     }

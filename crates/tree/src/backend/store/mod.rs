@@ -95,6 +95,12 @@ impl StoreBackend {
         Self { store, namespace, time_to_live: None, file_bytes_max: None, owner: None, extra_row: None, history: None, indexes }
     }
 
+    /// Returns a backend on the same rows with the same options. It looks for indexes again. This costs less than building one.
+    #[must_use]
+    pub fn reopened(&self) -> Self {
+        Self { indexes: self.indexes.reopened(), ..self.clone() }
+    }
+
     /// Maintains an index of the given kind. With [`IndexKind::Trigram`], a grep reads only files that may match. With
     /// [`IndexKind::Words`], a ranked search reads only the best files. Call it once for each kind.
     ///
