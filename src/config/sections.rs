@@ -110,7 +110,8 @@ pub struct StoreConfig {
     /// The engine and its location: `sqlite:FILE`, `sqlite:DIRECTORY/`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `memory:`,
     /// or `env:VARIABLE` for a URL in an environment variable.
     pub url: String,
-    /// How often a process that has the store open removes expired rows: a duration such as `30s`, or `never`. Default `1m`.
+    /// How often a process that has the store open removes expired rows and gives unused space back: a duration such as `30s`, or `never`.
+    /// Default `1m`.
     #[serde(default = "sweep_every")]
     pub sweep_every: String,
 }

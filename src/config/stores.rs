@@ -15,23 +15,23 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
 use treehold_store::migrate::COMMAND;
 use treehold_store::{
-    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, RemovedCount, RowsSnapshot, Scan,
-    ScanOptions, SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats,
-    Sweeper, SweeperOptions, Watch,
+    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, RowsSnapshot, Scan, ScanOptions,
+    SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Sweeper,
+    SweeperCounts, SweeperOptions, Watch,
 };
 
 /// The stores of a configuration by name. Clones share the open stores.
 #[derive(Debug, Clone)]
 pub struct Stores {
     stores: BTreeMap<String, Arc<dyn Store>>,
-    swept: RemovedCount,
+    swept: SweeperCounts,
 }
 
 impl Stores {
     /// Creates the stores of a configuration without opening them.
     pub(super) fn new(config: &Config) -> Result<Self> {
         let internal = config.traces.internal.as_ref().map(|internal| (INTERNAL_STORE.to_owned(), StoreConfig::new(&internal.url)));
-        let swept = RemovedCount::new();
+        let swept = SweeperCounts::new();
         let stores = config
             .stores
             .clone()
@@ -42,8 +42,8 @@ impl Stores {
         Ok(Self { stores, swept })
     }
 
-    /// Counts the expired rows that were removed from all stores since they were opened.
-    pub fn swept(&self) -> &RemovedCount {
+    /// Counts what the sweepers of all stores have done since the stores were opened.
+    pub fn swept(&self) -> &SweeperCounts {
         &self.swept
     }
 
@@ -75,13 +75,13 @@ struct Lazy {
     /// The interval between sweeps.
     sweep_every: Option<Duration>,
     sweeper: OnceLock<Sweeper>,
-    swept: RemovedCount,
+    swept: SweeperCounts,
     /// Locked while the store is opened, so that it is opened once.
     opening: Mutex<()>,
 }
 
 impl LazyStore {
-    fn new(name: &str, store: &StoreConfig, config: &Config, swept: &RemovedCount) -> Result<Self> {
+    fn new(name: &str, store: &StoreConfig, config: &Config, swept: &SweeperCounts) -> Result<Self> {
         let located = config.locate(&store.url)?;
         let sweep_every = check::sweep_every(&store.sweep_every)?;
         let (name, swept, opening) = (name.to_owned(), swept.clone(), Mutex::default());
@@ -273,7 +273,7 @@ mod tests {
     #[cfg(all(feature = "sled", feature = "sqlite"))]
     fn lazy(directory: &Path, text: &str, name: &str) -> LazyStore {
         let config = Config::parse(text, &ConfigBase::new(directory, directory)).expect("a sound configuration");
-        LazyStore::new(name, &config.stores[name], &config, &RemovedCount::new()).expect("a url")
+        LazyStore::new(name, &config.stores[name], &config, &SweeperCounts::new()).expect("a url")
     }
 
     /// Regression: the message, which a model may read, contained the host path.

@@ -16,7 +16,7 @@ use crate::value::Body;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_store::{Batch, Condition, Item, Namespace, NamespacesOptions, RemovedCount, ScanEntry, ScanOptions};
+use treehold_store::{Batch, Condition, Item, Namespace, NamespacesOptions, ScanEntry, ScanOptions, SweepCount};
 
 /// The shortest time between two looks at a session, in milliseconds.
 const LOOK_AGAIN: i64 = 1_000;
@@ -24,18 +24,18 @@ const LOOK_AGAIN: i64 = 1_000;
 /// How many visits and rows one sweep handles for each session that it may remove.
 const STEPS: usize = 10;
 
-/// The progress of one call of [`AgentStates::sweep`].
+/// The progress of one call of [`AgentStates::sweep_counting`].
 struct Round<'c> {
     sessions_left: usize,
     steps_left: usize,
     removed: usize,
-    count: &'c RemovedCount,
+    count: &'c SweepCount,
     failures: usize,
     failed: Option<Error>,
 }
 
 impl<'c> Round<'c> {
-    fn new(sessions_max: usize, count: &'c RemovedCount) -> Self {
+    fn new(sessions_max: usize, count: &'c SweepCount) -> Self {
         Self { sessions_left: sessions_max, steps_left: sessions_max.saturating_mul(STEPS), removed: 0, count, failures: 0, failed: None }
     }
 
@@ -66,11 +66,14 @@ impl AgentStates {
     /// # Errors
     /// The last error of the store, after everything else was removed.
     pub async fn sweep(&self, sessions_max: usize) -> Result<usize> {
-        self.sweep_counting(sessions_max, &RemovedCount::new()).await
+        self.sweep_counting(sessions_max, &SweepCount::new()).await
     }
 
-    /// As [`AgentStates::sweep`], and counts what it removes also if it fails in the end.
-    async fn sweep_counting(&self, sessions_max: usize, count: &RemovedCount) -> Result<usize> {
+    /// As [`AgentStates::sweep`]. Adds the number of removed sessions to `count`, also if it fails for another one.
+    ///
+    /// # Errors
+    /// As [`AgentStates::sweep`].
+    pub async fn sweep_counting(&self, sessions_max: usize, count: &SweepCount) -> Result<usize> {
         let now = self.now();
         let mut options = ScanOptions::new().with_values(true).with_limit(self.options.page_max.max(1));
         let mut round = Round::new(sessions_max, count);
@@ -95,7 +98,7 @@ impl AgentStates {
     /// Does what a row of the schedule says, and removes the row once nothing is left to do.
     async fn sweep_scheduled(&self, item: &Item, round: &mut Round<'_>) -> Result<()> {
         let failures = round.failures;
-        match unsealed_row("schedule of sweeps", &item.value)? {
+        match unsealed_row(&format!("row `{}` of the schedule of sweeps", item.key.escape_debug()), &item.value)? {
             Scheduled::Visit(Visit { owner }) if self.admits(&owner.tenant, owner.user.as_deref()) => {
                 self.visit(&owner, time_of(&item.key).unwrap_or_default(), round).await?;
             }
@@ -156,9 +159,10 @@ impl AgentStates {
     }
 
     async fn sweep_one(&self, owner: &Owner, item: &Item) -> Result<bool> {
-        let due: Due = unsealed_row("removal of a state", &item.value)?;
+        let what = format!("removal `{}` of a state", item.key.escape_debug());
+        let due: Due = unsealed_row(&what, &item.value)?;
         if due.owner != *owner {
-            return Err(corrupt("removal of a state"));
+            return Err(corrupt(&what));
         }
         match due.task {
             Task::Expire => self.expire(item, due).await,
@@ -363,14 +367,14 @@ impl AgentStatesSweeper {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn start(states: AgentStates, every: Duration) -> Self {
-        Self::start_counting(states, every, RemovedCount::new())
+        Self::start_counting(states, every, SweepCount::new())
     }
 
     /// As [`AgentStatesSweeper::start`], and counts what [`AgentStates::sweep`] removes, also if it fails for something else.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
-    pub fn start_counting(states: AgentStates, every: Duration, removed: RemovedCount) -> Self {
+    pub fn start_counting(states: AgentStates, every: Duration, removed: SweepCount) -> Self {
         Self { task: tokio::spawn(sweep_on(states, every, removed)) }
     }
 }
@@ -381,7 +385,7 @@ impl Drop for AgentStatesSweeper {
     }
 }
 
-async fn sweep_on(states: AgentStates, every: Duration, count: RemovedCount) {
+async fn sweep_on(states: AgentStates, every: Duration, count: SweepCount) {
     loop {
         tokio::time::sleep(every).await;
         match states.sweep_counting(AgentStatesSweeper::SESSIONS_MAX, &count).await {

@@ -53,7 +53,7 @@ use treehold_core::work::Owner;
 use treehold_mcp::{Consents, HttpLimits, McpOptions};
 use treehold_remote::Tunnels;
 use treehold_sessions::{Sessions, SessionsSweeper};
-use treehold_store::{MemoryStore, Namespace, RemovedCount, Store};
+use treehold_store::{MemoryStore, Namespace, Store, SweeperCounts};
 use treehold_traces::{OrganizationTraces, Runs, TraceRunner, Traces, TracesSweeper};
 use treehold_tree::layer::Layered;
 use tunnels::{Dialling, ServedTunnels};
@@ -103,8 +103,8 @@ pub struct ServeOptions {
     pub compactor: Option<Arc<dyn SessionCompactor>>,
     /// What removes what a policy does not keep, and the pause between its rounds; none by default, so that everything is kept.
     pub retention: Option<(Retention, Duration)>,
-    /// How many expired rows the sweepers of the stores have removed, for the metrics.
-    pub swept: RemovedCount,
+    /// What the sweepers of the stores have done, for the metrics.
+    pub swept: SweeperCounts,
     /// The path prefix of the routes that the inspector of agent hosts expects; none by default. It is empty, or starts with `/`.
     pub host_routes: Option<String>,
     /// The machines that connect to this server; none by default, so that they are refused.
@@ -152,7 +152,7 @@ impl ServeOptions {
             trace_runs: None,
             compactor: None,
             retention: None,
-            swept: RemovedCount::new(),
+            swept: SweeperCounts::new(),
             host_routes: None,
             tunnels: None,
             dials: Vec::new(),
@@ -248,9 +248,9 @@ impl ServeOptions {
         self
     }
 
-    /// Reports how many expired rows were removed from the stores, as their sweepers count them.
+    /// Reports how many expired rows were removed from the stores and how many pages were given back, as their sweepers count them.
     #[must_use]
-    pub fn with_swept(mut self, swept: RemovedCount) -> Self {
+    pub fn with_swept(mut self, swept: SweeperCounts) -> Self {
         self.swept = swept;
         self
     }
@@ -460,7 +460,7 @@ impl HttpServer {
                 None
             }
         };
-        let swept = Swept { rows: options.swept.clone(), ..Swept::default() };
+        let swept = Swept { stores: options.swept.clone(), ..Swept::default() };
         let metrics = Arc::new(Metrics::new(swept.clone()));
         let large = Arc::new(LargeAnswers::default());
         let (counted, slots, deadline) = (metrics.clone(), large.clone(), options.deadline);

@@ -23,7 +23,7 @@ use treehold_agent::retention::Round;
 use treehold_agent::workspace::Workspace;
 use treehold_core::ops::OpKind;
 use treehold_remote::TunnelCounts;
-use treehold_store::RemovedCount;
+use treehold_store::{SweepCount, SweeperCounts};
 
 /// The histogram buckets for requests, in seconds, as the conventions recommend.
 const REQUEST_SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
@@ -79,21 +79,24 @@ pub(super) struct Metrics {
     removed_bytes: Counter,
     retention_failed: Counter,
     retention_rounds: Histogram,
+    /// The pages that rounds of the retention gave back.
+    retention_pages: Counter,
     swept: Swept,
     shown_swept: Family<Removed, Counter>,
+    shown_pages: Counter,
 }
 
 /// Counts what sweepers removed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Swept {
-    /// Expired rows.
-    pub(super) rows: RemovedCount,
+    /// Expired rows, and the pages given back.
+    pub(super) stores: SweeperCounts,
     /// What interrupted deletions and imports left of the sessions of agent hosts.
-    pub(super) sessions: RemovedCount,
+    pub(super) sessions: SweepCount,
     /// Expired states of agents, and what interrupted deletions left of them.
-    pub(super) states: RemovedCount,
+    pub(super) states: SweepCount,
     /// What interrupted deletions and imports left of traces.
-    pub(super) traces: RemovedCount,
+    pub(super) traces: SweepCount,
 }
 
 impl Metrics {
@@ -119,8 +122,10 @@ impl Metrics {
             removed_bytes: Counter::default(),
             retention_failed: Counter::default(),
             retention_rounds: Histogram::new(ROUND_SECONDS),
+            retention_pages: Counter::default(),
             swept,
             shown_swept: Family::default(),
+            shown_pages: Counter::default(),
         };
         metrics.registered()
     }
@@ -155,6 +160,11 @@ impl Metrics {
             "Expired rows that this server removed, and what it removed of expired states and of interrupted deletions and imports",
             self.shown_swept.clone(),
         );
+        registry.register(
+            "vfs_store_pages_given_back",
+            "Unused pages that this server gave back from files of stores to the file system",
+            self.shown_pages.clone(),
+        );
         self
     }
 
@@ -168,7 +178,7 @@ impl Metrics {
         self.running.clone()
     }
 
-    /// Counts what a round of the retention removed.
+    /// Counts what a round of the retention removed and gave back.
     pub(super) fn retention(&self, round: &Round) {
         let report = &round.report;
         let removed =
@@ -176,6 +186,7 @@ impl Metrics {
         for (kind, count) in removed.into_iter().chain([("file_pages", round.pages)]) {
             self.removed.get_or_create(&Removed { kind }).inc_by(count);
         }
+        self.retention_pages.inc_by(round.pages);
         self.removed_bytes.inc_by(report.content_bytes);
         self.retention_failed.inc_by(report.failed + u64::from(!round.is_complete));
         self.retention_rounds.observe(round.took.as_secs_f64());
@@ -216,10 +227,11 @@ impl Metrics {
         self.threads.set(i64::try_from(workspace.open_threads()).unwrap_or(i64::MAX));
         self.audit_lost.set(i64::try_from(workspace.audit_log().map_or(0, |log| log.lost())).unwrap_or(i64::MAX));
         self.events_lost.set(i64::try_from(workspace.feed().map_or(0, |feed| feed.lost())).unwrap_or(i64::MAX));
-        let Swept { rows, sessions, states, traces } = &self.swept;
-        for (kind, count) in [("rows", rows), ("sessions", sessions), ("states", states), ("traces", traces)] {
+        let Swept { stores, sessions, states, traces } = &self.swept;
+        for (kind, count) in [("rows", &stores.rows), ("sessions", sessions), ("states", states), ("traces", traces)] {
             self.shown_swept.get_or_create(&Removed { kind }).inner().store(count.get(), Ordering::Relaxed);
         }
+        self.shown_pages.inner().store(stores.pages.get() + self.retention_pages.get(), Ordering::Relaxed);
         let mut text = String::new();
         match encode(&mut text, &self.registry) {
             Ok(()) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),

@@ -14,7 +14,7 @@ use treehold_core::json::stored;
 use treehold_core::ops::Version;
 use treehold_core::scope::check_id;
 use treehold_store::intent;
-use treehold_store::{Batch, Condition, Item, NamespacesOptions, RemovedCount, ScanEntry, ScanOptions};
+use treehold_store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions, SweepCount};
 
 /// How long an import may write nothing before a sweep removes its rows.
 pub(crate) const IMPORT_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
@@ -24,12 +24,13 @@ impl Sessions {
     /// sessions. An import in progress is left alone unless it has written nothing for an hour.
     ///
     /// # Errors
-    /// As [`Sessions::list`]: the last error, after every other session was removed.
+    /// As [`Sessions::list`], and [`Corrupt`](treehold_core::error::ErrorKind::Corrupt) for a record that cannot be read: the last error,
+    /// after every other session was removed.
     pub async fn sweep(&self, tenant: &str, user: &str) -> Result<usize> {
         check_id("tenant", tenant)?;
         check_id("user", user)?;
         self.check_owner(tenant, user)?;
-        self.sweep_beneath(Removal::prefix(tenant, Some(user)), usize::MAX, &RemovedCount::new()).await
+        self.sweep_beneath(Removal::prefix(tenant, Some(user)), usize::MAX, &SweepCount::new()).await
     }
 
     /// Removes the rows that interrupted deletions and imports of all accessible users left behind, for at most `sessions_max`
@@ -38,13 +39,20 @@ impl Sessions {
     /// Cost: one round trip if there is nothing to remove.
     ///
     /// # Errors
-    /// Errors of the store.
+    /// As [`Sessions::sweep`].
     pub async fn sweep_some(&self, sessions_max: usize) -> Result<usize> {
-        self.sweep_beneath(self.removals_prefix(), sessions_max, &RemovedCount::new()).await
+        self.sweep_counting(sessions_max, &SweepCount::new()).await
     }
 
-    /// Counts what it removes also if it fails in the end.
-    async fn sweep_beneath(&self, prefix: String, sessions_max: usize, count: &RemovedCount) -> Result<usize> {
+    /// As [`Sessions::sweep_some`]. Adds the number of removed sessions to `count`, also if it fails for another one.
+    ///
+    /// # Errors
+    /// As [`Sessions::sweep`].
+    pub async fn sweep_counting(&self, sessions_max: usize, count: &SweepCount) -> Result<usize> {
+        self.sweep_beneath(self.removals_prefix(), sessions_max, count).await
+    }
+
+    async fn sweep_beneath(&self, prefix: String, sessions_max: usize, count: &SweepCount) -> Result<usize> {
         let mut options = ScanOptions::new().with_prefix(prefix).with_values(true).with_limit(self.options.page_max);
         let (mut removed, mut failed) = (0, None);
         loop {
@@ -75,13 +83,7 @@ impl Sessions {
 
     /// Removes what a row says. Returns whether it was due.
     async fn sweep_one(&self, item: &Item) -> Result<bool> {
-        let removal: Removal = match stored("removal of a session", &item.value) {
-            Ok(removal) => removal,
-            Err(error) => {
-                tracing::warn!(%error, key = item.key, "skipping the rows of a deleted session");
-                return Ok(false);
-            }
-        };
+        let removal: Removal = stored(&format!("removal `{}` of a session", item.key.escape_debug()), &item.value)?;
         if removal.import_at.is_some() && !self.has_ended(&removal).await? {
             return Ok(false);
         }
@@ -176,14 +178,14 @@ impl SessionsSweeper {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn start(sessions: Sessions, every: Duration) -> Self {
-        Self::start_counting(sessions, every, RemovedCount::new())
+        Self::start_counting(sessions, every, SweepCount::new())
     }
 
     /// As [`SessionsSweeper::start`], and counts the sessions that [`Sessions::sweep_some`] removes, also if it fails for another one.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
-    pub fn start_counting(sessions: Sessions, every: Duration, removed: RemovedCount) -> Self {
+    pub fn start_counting(sessions: Sessions, every: Duration, removed: SweepCount) -> Self {
         Self { task: tokio::spawn(sweep_on(sessions, every, removed)) }
     }
 }
@@ -194,10 +196,10 @@ impl Drop for SessionsSweeper {
     }
 }
 
-async fn sweep_on(sessions: Sessions, every: Duration, count: RemovedCount) {
+async fn sweep_on(sessions: Sessions, every: Duration, count: SweepCount) {
     loop {
         tokio::time::sleep(every).await;
-        match sessions.sweep_beneath(sessions.removals_prefix(), SessionsSweeper::SESSIONS_MAX, &count).await {
+        match sessions.sweep_counting(SessionsSweeper::SESSIONS_MAX, &count).await {
             Ok(0) => {}
             Ok(removed) => tracing::debug!(%sessions, removed, "rows of deleted sessions were removed"),
             Err(error) => tracing::warn!(%sessions, %error, "removing rows of deleted sessions failed; retrying in the next round"),
@@ -241,7 +243,7 @@ mod tests {
         let data = opened.head.user_rows().data(&opened.head.data).expect("legal ids");
         let left = async || store.namespaces(NamespacesOptions::new().with_beneath(data.clone())).await.expect("listed").namespaces.len();
         assert!(left().await > 0);
-        let count = RemovedCount::new();
+        let count = SweepCount::new();
         let sweeper = SessionsSweeper::start_counting(sessions, Duration::from_secs(60), count.clone());
         // The clock of the test advances by itself while every task waits.
         tokio::time::sleep(Duration::from_secs(61)).await;

@@ -24,7 +24,7 @@ use treehold_sessions::{
     Message, MessagesView, NOTES, SandboxMemoProvider, SessionRef, SessionStore, SessionWindow, Sessions, SideWrites, SkillLog,
     SummarizeWith, TODO, USER, Usage, UserSessionLister, session_memo, user_memo,
 };
-use treehold_store::{MemoryStore, Partition, Store};
+use treehold_store::{MemoryStore, Partition, Store, SweepCount};
 
 /// Text that only the session of the test's owner holds.
 const SECRET: &str = "xyzzysecret";
@@ -229,6 +229,7 @@ fn entries() -> Vec<Entry> {
         "Sessions::delete" [Tenant Session] |s, g| s.delete(&g.tenant, &g.session).await;
         "Sessions::sweep" [Tenant User] |s, g| s.sweep(&g.tenant, &g.user).await;
         "Sessions::sweep_some" [] |s, _g| s.sweep_some(9).await;
+        "Sessions::sweep_counting" [] |s, _g| s.sweep_counting(9, &SweepCount::new()).await;
         "Sessions::for_user" [Tenant User] |s, g| s.for_user(&g.tenant, &g.user);
         "Sessions::append" [Tenant Session] |s, g| s.append(&g.tenant, &g.session, &[g.message()], &AppendOptions::new()).await;
         "Sessions::record_turn" [Tenant Session] |s, g| s.record_turn(&g.tenant, &g.session, &Usage::parse(&json!({"note": g.text}).to_string())?).await;

@@ -84,7 +84,7 @@ pub use paced::{Pace, PacedStore};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};
 pub use snapshot::{RowsSnapshot, SnapshotParts, SnapshotRow, SnapshotRows};
 pub use stats::{StoreDescription, StoreStats};
-pub use sweeper::{RemovedCount, Sweeper, SweeperOptions};
+pub use sweeper::{SHRINK_PAGES, SweepCount, Sweeper, SweeperCounts, SweeperOptions};
 pub use treehold_core::namespace::{NAMESPACE_COMPONENTS_MAX, Namespace, Partition};
 pub use treehold_core::reserved::{RESERVED_NAMESPACES, RESERVED_ROOT, Reserved, ReservedRows, Withheld, is_reserved, refuse_reserved};
 pub use user_rows::{check_user_rows, move_user_rows};

@@ -1,4 +1,4 @@
-//! A background task that removes expired rows.
+//! A background task that removes expired rows and gives unused space back to the file system.
 
 use super::{Store, StoreExt};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,10 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use treehold_core::error::Result;
 
-/// How often a [`Sweeper`] runs, and how many rows it removes per step.
+/// How many unused pages of a file one step gives back by default. Other writers get their turn between steps.
+pub const SHRINK_PAGES: usize = 64;
+
+/// How often a [`Sweeper`] runs, and how much it does per step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweeperOptions {
@@ -15,13 +18,15 @@ pub struct SweeperOptions {
     pub every: Duration,
     /// How many rows are removed per step. Other writers get their turn between steps. Default 200.
     pub rows: usize,
-    /// The pause between two steps of a round. Default 20 ms, which makes 10,000 rows a second at most.
+    /// How many unused pages of a file are given back per step. Default [`SHRINK_PAGES`].
+    pub pages: usize,
+    /// The pause between two steps of a round. Default 20 ms, which makes 10,000 rows or 3,200 pages a second at most.
     pub pause: Duration,
 }
 
 impl Default for SweeperOptions {
     fn default() -> Self {
-        Self { every: Duration::from_secs(60), rows: 200, pause: Duration::from_millis(20) }
+        Self { every: Duration::from_secs(60), rows: 200, pages: SHRINK_PAGES, pause: Duration::from_millis(20) }
     }
 }
 
@@ -45,6 +50,13 @@ impl SweeperOptions {
         self
     }
 
+    /// Sets how many unused pages are given back per step.
+    #[must_use]
+    pub fn with_pages(mut self, pages: usize) -> Self {
+        self.pages = pages;
+        self
+    }
+
     /// Sets the pause between two steps of a round.
     #[must_use]
     pub fn with_pause(mut self, pause: Duration) -> Self {
@@ -53,34 +65,52 @@ impl SweeperOptions {
     }
 }
 
-/// How much sweepers have removed since they started. Clones share the count.
+/// Counts what sweeps remove or give back. Clones share the count.
 #[derive(Debug, Clone, Default)]
-pub struct RemovedCount(Arc<AtomicU64>);
+pub struct SweepCount(Arc<AtomicU64>);
 
-impl RemovedCount {
+impl SweepCount {
     /// Starts at zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns how much was removed.
+    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts what was removed.
-    pub fn add(&self, removed: usize) {
-        self.0.fetch_add(removed as u64, Ordering::Relaxed);
+    /// Adds to the count.
+    pub fn add(&self, more: usize) {
+        self.0.fetch_add(more as u64, Ordering::Relaxed);
     }
 }
 
-/// Removes the expired rows of a store at regular intervals, until it is dropped.
+/// What the [`Sweeper`]s of stores have done since they started. Clones share the counts.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct SweeperCounts {
+    /// The expired rows that they removed.
+    pub rows: SweepCount,
+    /// The unused pages that they gave back to the file system.
+    pub pages: SweepCount,
+}
+
+impl SweeperCounts {
+    /// Starts at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// Removes the expired rows of a store at regular intervals and gives its unused space back to the file system, until it is dropped.
 ///
-/// Each round removes rows step by step until none is expired. A failed round is logged, and the next one tries again.
-/// The sweeper holds only a weak reference between rounds, so it does not keep the store open, and it ends with the
-/// store.
+/// Each round removes rows step by step until none is expired, and then gives pages back until none is unused, whatever removed their
+/// rows. A failure is logged, and the next round tries again. The sweeper holds only a weak reference between rounds, so it does not keep
+/// the store open, and it ends with the store.
 ///
-/// Several processes may sweep one store. Cost: one [`StoreExt::sweep`] per round while nothing has expired.
+/// Several processes may sweep one store. Cost: one [`StoreExt::sweep`] and one [`StoreExt::shrink`] per round while there is nothing to
+/// do.
 ///
 /// # Examples
 /// ```
@@ -105,15 +135,15 @@ impl Sweeper {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn start(store: &Arc<dyn Store>, options: SweeperOptions) -> Self {
-        Self::start_counting(store, options, RemovedCount::new())
+        Self::start_counting(store, options, SweeperCounts::new())
     }
 
-    /// As [`Sweeper::start`], and counts the rows that it removes.
+    /// As [`Sweeper::start`], and counts what it does, also in rounds that fail.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
-    pub fn start_counting(store: &Arc<dyn Store>, options: SweeperOptions, removed: RemovedCount) -> Self {
-        Self { task: tokio::spawn(sweep_on(Arc::downgrade(store), options, removed)) }
+    pub fn start_counting(store: &Arc<dyn Store>, options: SweeperOptions, counts: SweeperCounts) -> Self {
+        Self { task: tokio::spawn(sweep_on(Arc::downgrade(store), options, counts)) }
     }
 }
 
@@ -123,27 +153,45 @@ impl Drop for Sweeper {
     }
 }
 
-async fn sweep_on(store: Weak<dyn Store>, options: SweeperOptions, count: RemovedCount) {
+async fn sweep_on(store: Weak<dyn Store>, options: SweeperOptions, counts: SweeperCounts) {
     loop {
         tokio::time::sleep(options.every).await;
         let Some(store) = store.upgrade() else { return };
-        match round(&*store, &options, &count).await {
+        match Step::Sweep.repeat(&*store, options.rows, options.pause, &counts.rows).await {
             Ok(0) => {}
             Ok(removed) => tracing::debug!(%store, removed, "expired rows were removed"),
             Err(error) => tracing::warn!(%store, %error, "removing expired rows failed; retrying in the next round"),
         }
+        match Step::Shrink.repeat(&*store, options.pages, options.pause, &counts.pages).await {
+            Ok(0) => {}
+            Ok(pages) => tracing::debug!(%store, pages, "unused space was given back"),
+            Err(error) => tracing::warn!(%store, %error, "giving unused space back failed; retrying in the next round"),
+        }
     }
 }
 
-async fn round(store: &dyn Store, options: &SweeperOptions, count: &RemovedCount) -> Result<usize> {
-    let (rows, mut removed) = (options.rows.max(1), 0);
-    loop {
-        let step = store.sweep(rows).await?;
-        removed += step;
-        count.add(step);
-        if step < rows {
-            return Ok(removed);
+/// A step of a round.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Sweep,
+    Shrink,
+}
+
+impl Step {
+    /// Repeats the step until one does less than `most`, and counts each. Returns the sum.
+    async fn repeat(self, store: &dyn Store, most: usize, pause: Duration, count: &SweepCount) -> Result<usize> {
+        let (most, mut sum) = (most.max(1), 0);
+        loop {
+            let done = match self {
+                Self::Sweep => store.sweep(most).await?,
+                Self::Shrink => store.shrink(most).await?,
+            };
+            sum += done;
+            count.add(done);
+            if done < most {
+                return Ok(sum);
+            }
+            tokio::time::sleep(pause).await;
         }
-        tokio::time::sleep(options.pause).await;
     }
 }

@@ -6,21 +6,18 @@ use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::counted;
 use crate::retention::{Retention, RetentionReport};
 use crate::sessions::Sessions;
-use crate::store::{Pace, PacedStore, Store, StoreExt};
+use crate::store::{Pace, PacedStore, Store, StoreExt, SweepCount};
 use crate::traces::Traces;
 use crate::{Error, ErrorKind};
 use clap::Args;
 use std::sync::Arc;
 
-/// How many traces one step removes.
-const TRACES_AT_ONCE: usize = 1_000;
-
 /// Remove what the configuration does not keep
 ///
 /// Removes expired rows from every store, the data that deleted or expired sessions and traces left behind, and from all threads of
 /// all users the checkpoints and recorded calls that `[retention]` does not keep, with the contents that only they held. Then gives
-/// the space back to the file system, where the engine can. A server with `[retention]` does the same by itself. Works at the rate
-/// of `rows_per_second`, and may be stopped and repeated.
+/// the space back to the file system, where the engine can. Works at the rate of `rows_per_second`, and may be stopped and repeated.
+/// A server does the same by itself, in the stores that it uses.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   treehold sweep --dry-run
@@ -44,7 +41,7 @@ impl Sweep {
             kind = error.kind();
             report.fail(format!("threads: {error}"));
         }
-        let mut deleted = 0;
+        let deleted = SweepCount::new();
         if !self.dry_run {
             let pace = Pace::new().with_rows_per_second(retention.policy().rows_per_second);
             let paced = |store: &Arc<dyn Store>| Arc::new(PacedStore::new(store.clone(), pace.clone()));
@@ -52,23 +49,22 @@ impl Sweep {
             let sessions = Sessions::new(paced(sessions.store())).with_options(sessions.options().clone());
             let states = AgentStates::new(paced(states.store())).with_options(states.options().clone());
             let traces = Traces::new(paced(traces.store())).with_options(traces.options().clone());
-            for (what, removed) in [
-                ("sessions of agent hosts", sessions.sweep_some(usize::MAX).await),
-                ("states of agents", states.sweep(usize::MAX).await),
-                ("traces", of_traces(&traces).await),
+            for (what, swept) in [
+                ("sessions of agent hosts", sessions.sweep_counting(usize::MAX, &deleted).await.map(drop)),
+                ("states of agents", states.sweep_counting(usize::MAX, &deleted).await.map(drop)),
+                ("traces", traces.sweep_counting(usize::MAX, &deleted).await.map(drop)),
             ] {
-                match removed {
-                    Ok(removed) => deleted += removed as u64,
-                    Err(error) => {
-                        kind = error.kind();
-                        report.fail(format!("{what}: {error}"));
-                    }
+                if let Err(error) = swept {
+                    kind = error.kind();
+                    report.fail(format!("{what}: {error}"));
                 }
             }
         }
+        let deleted = deleted.get();
         let (mut expired, mut pages) = (0, 0);
         for (name, store) in stores.iter() {
             let of_store = Retention::new(store.clone(), retention.policy().clone());
+            // The dry run counts in one call, without a pace: scans hide expired rows, and `sweep` finds them only by removing them.
             let removed = if self.dry_run { store.stats().await.map(|stats| (stats.expired, 0)) } else { tidied(&of_store).await };
             match removed {
                 Ok((rows, given)) => (expired, pages) = (expired + rows, pages + given),
@@ -106,17 +102,6 @@ impl Sweep {
             return Ok(Outcome::Failed(kind));
         }
         Ok(Outcome::Done)
-    }
-}
-
-/// Removes what deleted traces left behind, some at a time.
-async fn of_traces(traces: &Traces) -> Result<usize, Error> {
-    let mut removed = 0;
-    loop {
-        match traces.sweep_some(TRACES_AT_ONCE).await? {
-            0 => return Ok(removed),
-            some => removed += some,
-        }
     }
 }
 

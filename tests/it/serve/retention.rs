@@ -1,4 +1,4 @@
-//! What `[retention]` does in the real program: the command, its dry run, the server, and what becomes of the space.
+//! What `[retention]` does in the real program: the command, its dry run, the server, and what becomes of the space. Also without rules.
 
 use super::process::{Process, agent, ask, ended};
 use super::within;
@@ -88,6 +88,12 @@ fn size(place: &Path) -> u64 {
     std::fs::metadata(place).unwrap().len()
 }
 
+/// Returns the metrics of a server.
+fn metrics(server: &Process) -> String {
+    let (_, shown) = ask(&agent(), "GET", &format!("{}/metrics", server.base()), &[], b"").unwrap();
+    String::from_utf8(shown).unwrap()
+}
+
 fn count(metrics: &str, series: &str) -> f64 {
     metrics.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
 }
@@ -99,11 +105,7 @@ fn server_counts_the_expired_rows_that_it_removes() {
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(config, text.replace("\"never\"", "\"100ms\"")).unwrap();
     let server = Process::start(home.path());
-    let swept = || {
-        let shown = ask(&agent(), "GET", &format!("{}/metrics", server.base()), &[], b"").unwrap().1;
-        let shown = String::from_utf8(shown).unwrap();
-        shown.lines().filter(|line| line.starts_with("vfs_swept_total")).map(str::to_owned).collect::<BTreeSet<_>>()
-    };
+    let swept = || metrics(&server).lines().filter(|line| line.starts_with("vfs_swept_total")).map(str::to_owned).collect::<BTreeSet<_>>();
     let expected = [("rows", 7), ("sessions", 0), ("states", 0), ("traces", 0)];
     let expected = expected.map(|(kind, count)| format!("vfs_swept_total{{kind=\"{kind}\"}} {count}")).into();
     within(|| swept() == expected);
@@ -118,22 +120,60 @@ fn server_with_a_policy_removes_what_the_dry_run_counts_and_gives_the_space_back
     // Three are kept, and the one with a label; the newest call always stays.
     assert_eq!([&would["checkpoints"], &would["calls"], &would["contents"]], [4 * 16, 4 * 19, 4 * 16]);
     let server = Process::start(home.path());
-    let metrics = || String::from_utf8(ask(&agent(), "GET", &format!("{}/metrics", server.base()), &[], b"").unwrap().1).unwrap();
-    within(|| count(&metrics(), "vfs_retention_round_duration_seconds_count") >= 1.0);
-    let shown = metrics();
+    within(|| count(&metrics(&server), "vfs_retention_round_duration_seconds_count") >= 1.0);
+    let shown = metrics(&server);
     for kind in ["checkpoints", "calls", "contents", "packs"] {
         let removed = count(&shown, &format!("vfs_retention_removed_total{{kind=\"{kind}\"}}"));
         assert_eq!(removed, would[kind].as_f64().unwrap(), "{kind}: {shown}");
     }
     assert_eq!(count(&shown, "vfs_retention_removed_content_bytes_total"), would["content_bytes"].as_f64().unwrap());
     assert_eq!(count(&shown, "vfs_retention_failures_total"), 0.0);
-    assert!(count(&shown, "vfs_retention_removed_total{kind=\"file_pages\"}") > 0.0, "{shown}");
+    let pages = count(&shown, "vfs_retention_removed_total{kind=\"file_pages\"}");
+    assert!(pages > 0.0, "{shown}");
+    assert_eq!(pages, count(&shown, "vfs_store_pages_given_back_total"), "no sweeper runs: {shown}");
     assert!(server.stop().success());
     assert_eq!(left(&place), [(4, 1); 4]);
     let again = json(home.path(), &["--json", "sweep", "--dry-run"]);
     assert_eq!([&again["checkpoints"], &again["calls"], &again["contents"], &again["packs"]], [0; 4]);
     // Only now: the file shrinks when its log is written into it, which a server that ends may leave to the next process.
     assert!(size(&place) * 2 < full, "{} of {full} bytes: a fifth of the checkpoints is left", size(&place));
+}
+
+#[test]
+fn server_without_rules_gives_the_space_of_expired_rows_back_in_every_store() {
+    let home = tempfile::tempdir().unwrap();
+    let names = ["default", "notes"];
+    let stores = names.map(|name| format!("[stores.{name}]\nurl = \"sqlite:{{data}}/{name}.db\"\nsweep_every = \"100ms\"\n"));
+    let route = "[routes.\"/memories\"]\ntype = \"store\"\nstore = \"notes\"\nnamespace = \"{tenant}/{user}/memories\"\n";
+    std::fs::write(home.path().join("treehold.toml"), stores.concat() + route).unwrap();
+    let (rows, runtime) = (Namespace::parse("rows").unwrap(), tokio::runtime::Runtime::new().unwrap());
+    let filled = names.map(|name| {
+        let place = home.path().join(format!("{name}.db"));
+        let batch = (0..200).fold(Batch::new().put(&rows, "kept", "x"), |batch, number| {
+            batch.put_for(&rows, number.to_string(), vec![b'x'; 16 << 10], std::time::Duration::ZERO)
+        });
+        let store = SqliteStore::open(&place).unwrap();
+        runtime.block_on(store.commit(batch)).unwrap();
+        drop(store);
+        (size(&place), place)
+    });
+    let server = Process::start(home.path());
+    // The first request for a route opens its store.
+    let (status, _) = ask(&agent(), "PUT", &format!("{}/v1/fs/memories/a", server.base()), &[], b"x").unwrap();
+    assert_eq!(status, 201);
+    // The rows of one store had 827 pages, of which the server may use a few again.
+    within(|| {
+        let shown = metrics(&server);
+        count(&shown, "vfs_swept_total{kind=\"rows\"}") >= 400.0 && count(&shown, "vfs_store_pages_given_back_total") >= 1_500.0
+    });
+    assert!(server.stop().success());
+    for (full, place) in filled {
+        let store = SqliteStore::open(&place).unwrap();
+        assert!(runtime.block_on(store.get(&rows, "kept")).unwrap().is_some());
+        // The file shrinks when its log is written into it, which a server that ends may leave to the next process.
+        drop(store);
+        assert!(size(&place) * 2 < full, "{}: {} of {full} bytes", place.display(), size(&place));
+    }
 }
 
 #[test]
@@ -163,35 +203,96 @@ fn nothing_but_expired_rows_is_removed_without_a_policy() {
     assert_eq!(left(&place), [(20, 20); 4]);
 }
 
-/// What an interrupted deletion leaves is removed, and what cannot be read is named.
-#[test]
-fn data_of_deleted_sessions_is_removed() {
-    let (home, place) = home("");
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let states = "default/ada/_treehold/agent-state/agents/helper";
-    let data = Namespace::parse(&format!("{states}/data/d/l")).unwrap();
+/// The namespaces of the records that say what to remove: of sessions, states and traces.
+const RECORDS: [&str; 3] =
+    ["_treehold/sessions/_treehold/removals", "_treehold/agent-state/_treehold/due", "_treehold/traces/_treehold/removals"];
+
+/// The namespaces of the data that the records of [`interrupted`] name.
+const DATA: [&str; 3] = [
+    "default/ada/_treehold/sessions/data/d/messages",
+    "default/ada/_treehold/agent-state/agents/helper/data/d/l",
+    "default/ada/_treehold/traces/data/d/messages",
+];
+
+fn put(place: &Path, namespace: &str, key: &str, value: String) {
+    let (runtime, store) = (tokio::runtime::Runtime::new().unwrap(), SqliteStore::open(place).unwrap());
+    runtime.block_on(store.commit(Batch::new().put(&Namespace::parse(namespace).unwrap(), key, value))).unwrap();
+}
+
+/// Returns a home with what interrupted deletions of a session, a state and a trace leave, and the place of the store.
+fn interrupted() -> (tempfile::TempDir, PathBuf) {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("treehold.toml"), STORE).unwrap();
+    let place = home.path().join("treehold.db");
+    for data in DATA {
+        put(&place, data, "1", "a message".to_owned());
+    }
     let owner = r#"{"tenant":"default","user":"ada","agent":"helper"}"#;
     let sealed = |text: String| format!("{}{text}", &blake3::hash(text.as_bytes()).to_hex()[..16]);
-    let put = |namespace: &str, key: &str, value: String| {
-        let (namespace, store) = (Namespace::parse(namespace).unwrap(), SqliteStore::open(&place).unwrap());
-        runtime.block_on(store.commit(Batch::new().put(&namespace, key, value))).unwrap();
-    };
-    put(&data.to_string(), "1", "a message".to_owned());
+    let session = r#"{"tenantId":"default","userId":"ada","sessionId":"s","data":"d","importAt":null}"#;
+    put(&place, RECORDS[0], "default\u{1}ada\u{1}removal\u{1}d", session.to_owned());
     let due = format!(r#"{{"owner":{owner},"session":"s","data":"d","task":"removeData"}}"#);
-    put(&format!("{states}/due"), "00000000000000000000\u{1}s\u{1}d\u{1}data", sealed(due));
+    let owner_due = "default/ada/_treehold/agent-state/agents/helper/due";
+    put(&place, owner_due, "00000000000000000000\u{1}s\u{1}d\u{1}data", sealed(due));
     let visit = "00000000000000000000\u{1}default\u{1}uada\u{1}helper";
-    put("_treehold/agent-state/_treehold/due", visit, sealed(format!(r#"{{"owner":{owner}}}"#)));
-    let (code, out, _) = ended(home.path(), &["sweep"]);
-    assert_eq!(code, Some(0), "{out}");
-    assert!(out.contains("\nremoved the data of 1 deleted or expired session or trace\n"), "{out}");
-    let store = SqliteStore::open(&place).unwrap();
-    assert!(runtime.block_on(store.get(&data, "1")).unwrap().is_none());
-    drop(store);
-    put("_treehold/agent-state/_treehold/due", visit, "damaged".to_owned());
-    let (code, _, said) = ended(home.path(), &["sweep"]);
-    assert_eq!(code, Some(6), "{said}");
-    assert!(said.contains("states of agents: "), "{said}");
+    put(&place, RECORDS[1], visit, sealed(format!(r#"{{"owner":{owner}}}"#)));
+    let trace = r#"{"tenant":"default","user":"ada","trace":"t","data":"d"}"#;
+    put(&place, RECORDS[2], "default\u{1}ada\u{1}d", trace.to_owned());
+    (home, place)
+}
+
+/// Returns for each kind whether its data is left.
+fn has_data(place: &Path) -> [bool; 3] {
+    let (runtime, store) = (tokio::runtime::Runtime::new().unwrap(), SqliteStore::open(place).unwrap());
+    DATA.map(|data| runtime.block_on(store.get(&Namespace::parse(data).unwrap(), "1")).unwrap().is_some())
+}
+
+#[test]
+fn data_that_interrupted_deletions_left_is_removed() {
+    let (home, place) = interrupted();
     assert_eq!(json(home.path(), &["--json", "sweep", "--dry-run"])["deleted"], 0);
+    assert_eq!(has_data(&place), [true; 3]);
+    let (code, out, said) = ended(home.path(), &["sweep"]);
+    assert_eq!(code, Some(0), "{out}{said}");
+    assert!(out.contains("\nremoved the data of 3 deleted or expired sessions and traces\n"), "{out}");
+    assert_eq!(has_data(&place), [false; 3]);
+}
+
+/// The command reads pages of 100 rows. It once removed only 32 of them of each trace.
+#[test]
+fn data_of_a_large_deleted_trace_is_removed_by_one_sweep() {
+    let (home, place) = interrupted();
+    std::fs::write(home.path().join("treehold.toml"), format!("{STORE}[retention]\nrows_per_second = 1000000\n")).unwrap();
+    let (runtime, store) = (tokio::runtime::Runtime::new().unwrap(), SqliteStore::open(&place).unwrap());
+    let data = Namespace::parse(DATA[2]).unwrap();
+    // These keys sort before the one that `interrupted` puts.
+    let batch = (0..3_300).fold(Batch::new(), |batch, number| batch.put(&data, format!("{number:05}"), "a message"));
+    runtime.block_on(store.commit(batch)).unwrap();
+    drop(store);
+    let value = json(home.path(), &["--json", "sweep"]);
+    assert_eq!([&value["deleted"], &value["failed"]], [3, 0], "{value}");
+    assert_eq!(has_data(&place), [false; 3]);
+}
+
+#[test]
+fn damaged_records_are_named_and_the_data_of_the_others_is_removed_and_counted() {
+    let (home, place) = interrupted();
+    for records in RECORDS {
+        // This key sorts before the others.
+        put(&place, records, "0\u{1}damaged", "damaged".to_owned());
+    }
+    let (code, out, said) = ended(home.path(), &["--json", "sweep"]);
+    assert_eq!(code, Some(6), "{out}{said}");
+    assert_eq!(has_data(&place), [false; 3]);
+    let value: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!([&value["deleted"], &value["failed"]], [3, 3], "{out}");
+    let faults: Vec<_> = value["faults"].as_array().unwrap().iter().map(|fault| fault.as_str().unwrap()).collect();
+    for (fault, what) in faults.iter().zip(["sessions of agent hosts: ", "states of agents: ", "traces: "]) {
+        assert!(fault.starts_with(what) && fault.contains(r"`0\u{1}damaged`"), "{fault}");
+    }
+    let (code, out, said) = ended(home.path(), &["sweep"]);
+    assert!(code == Some(6) && !out.contains("removed the data"), "{out}{said}");
+    assert!(faults.iter().all(|fault| said.contains(fault)), "{said}");
 }
 
 #[test]

@@ -47,6 +47,10 @@ pub(crate) trait Wrapper: Send + Sync {
     async fn sweep(&self, inner: &dyn Store, limit: usize) -> Result<usize> {
         inner.sweep(limit).await
     }
+
+    async fn shrink(&self, inner: &dyn Store, pages: usize) -> Result<usize> {
+        inner.shrink(pages).await
+    }
 }
 
 pub(crate) struct Wrapped<W> {
@@ -130,6 +134,10 @@ impl<W: Wrapper> Store for Wrapped<W> {
 impl<W: Wrapper> StoreMaintenance for Wrapped<W> {
     async fn sweep(&self, limit: usize) -> Result<usize> {
         self.wrapper.sweep(&*self.inner, limit).await
+    }
+
+    async fn shrink(&self, pages: usize) -> Result<usize> {
+        self.wrapper.shrink(&*self.inner, pages).await
     }
 
     async fn describe(&self) -> Result<StoreDescription> {

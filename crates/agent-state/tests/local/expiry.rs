@@ -12,7 +12,7 @@ use treehold_agent_state::{
 use treehold_core::clock::Clock;
 use treehold_core::error::ErrorKind;
 use treehold_sqlite::{SqliteOptions, SqliteStore};
-use treehold_store::{MemoryStore, RemovedCount, Store, StoreExt};
+use treehold_store::{MemoryStore, Store, StoreExt, SweepCount};
 
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
@@ -281,7 +281,7 @@ async fn sweeper_removes_expired_sessions() {
     let fixture = fixtures().remove(0);
     save(&fixture.agent(), &guest("a"), KEY, 0..3).await;
     fixture.time.advance(2 * HOUR);
-    let count = RemovedCount::new();
+    let count = SweepCount::new();
     let sweeper = AgentStatesSweeper::start_counting(fixture.states.clone(), Duration::from_secs(60), count.clone());
     // The clock of the runtime advances by itself while every task waits.
     tokio::time::sleep(Duration::from_secs(61)).await;

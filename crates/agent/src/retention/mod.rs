@@ -24,14 +24,11 @@ use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
-use treehold_store::{Pace, PacedStore, Store, StoreExt};
+use treehold_store::{Pace, PacedStore, SHRINK_PAGES, Store, StoreExt};
 use treehold_tree::checkpoint::{NamedCheckpoints, Owners, RetainOptions, Retained, StoreCheckpointer};
 
 /// The most rows that are removed in one commit.
 const BATCH_ROWS: usize = 100;
-
-/// How many pages of a file are given back at once.
-const SHRINK_PAGES: usize = 64;
 
 /// How many threads are listed at once.
 const THREADS: usize = 100;

@@ -8,7 +8,7 @@ use treehold_core::error::Result;
 use treehold_core::json::stored;
 use treehold_core::reserved::{RESERVED_ROOT, TRACES};
 use treehold_store::intent::is_older;
-use treehold_store::{Batch, Condition, Namespace, ScanEntry, ScanOptions};
+use treehold_store::{Batch, Condition, Item, Namespace, ScanEntry, ScanOptions};
 
 /// How long an insertion may pause before a sweep removes its rows.
 const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
@@ -28,28 +28,49 @@ pub(super) struct InsertionRow {
 }
 
 impl Traces {
-    /// Records the rows of insertions that were interrupted for removal, of at most `insertions_max`.
+    /// Records the rows of insertions that were interrupted for removal. Looks at `insertions_max` insertions at most, besides those that fail.
     ///
     /// Cost: one round trip if there are none.
+    ///
+    /// # Errors
+    /// The last error, after every other insertion was tried.
     pub(super) async fn give_up_insertions(&self, insertions_max: usize) -> Result<()> {
-        let page = self.store.scan(&insertions(), ScanOptions::new().with_values(true).with_limit(insertions_max)).await?;
-        for entry in page.entries {
-            let ScanEntry::Item(item) = entry else { continue };
-            let InsertionRow { removal } = stored("row of an import", &item.value)?;
-            let data = removal.rows().data(&removal.data)?;
-            let has_ended = match self.store.get(&data, INSERTING).await? {
-                // Its row comes before the record, so the insertion has completed or was given up.
-                None => true,
-                Some(item) if is_older(&item.value, self.clock.now(), PAUSE_MAX) => {
-                    self.end(&removal, Condition::Version(item.version)).await?
+        let (mut left, mut failed) = (insertions_max, None);
+        let mut options = ScanOptions::new().with_values(true);
+        while left > 0 {
+            let page = self.store.scan(&insertions(), options.clone().with_limit(left.min(options.limit))).await?;
+            for entry in page.entries {
+                let ScanEntry::Item(item) = entry else { continue };
+                match self.give_up_interrupted(&item).await {
+                    Ok(()) => left -= 1,
+                    // One insertion that cannot be given up does not stop the others.
+                    Err(error) => {
+                        tracing::warn!(%error, key = item.key, "the rows of an import remain until the next sweep");
+                        failed = Some(error);
+                    }
                 }
-                Some(_) => false,
-            };
-            if has_ended {
-                self.record_removal(&removal).await?;
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Records the rows of an insertion for removal if it was interrupted.
+    async fn give_up_interrupted(&self, item: &Item) -> Result<()> {
+        let InsertionRow { removal } = stored(&format!("record `{}` of an import", item.key.escape_debug()), &item.value)?;
+        let data = removal.rows().data(&removal.data)?;
+        let has_ended = match self.store.get(&data, INSERTING).await? {
+            // Its row comes before the record, so the insertion has completed or was given up.
+            None => true,
+            Some(item) if is_older(&item.value, self.clock.now(), PAUSE_MAX) => {
+                self.end(&removal, Condition::Version(item.version)).await?
+            }
+            Some(_) => false,
+        };
+        if has_ended { self.record_removal(&removal).await } else { Ok(()) }
     }
 
     /// Gives up an insertion: none of its commits has an effect from now on, and its rows are recorded for removal. A trace that it completed

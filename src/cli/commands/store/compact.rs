@@ -9,9 +9,9 @@ use serde_json::json;
 
 /// Rewrite a store without its unused space
 ///
-/// A SQLite file that an earlier version created needs this once; from then on `treehold sweep` and a server with `[retention]` give
-/// unused space back by themselves. It writes everything again and needs as much free space, and other writers wait, so run it when
-/// the store is quiet. Other engines reuse space, or give it back by themselves.
+/// A SQLite file that an earlier version created needs this once; from then on `treehold sweep` and a server give unused space back by
+/// themselves. It writes everything again and needs as much free space, and other writers wait, so run it when the store is quiet.
+/// Other engines reuse space, or give it back by themselves.
 #[derive(Debug, Args)]
 pub(crate) struct Compact {
     #[command(flatten)]
