@@ -6,11 +6,13 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
-use treehold::composite::CompositeBackend;
-use treehold::conformance::backend::Tree;
-use treehold::conformance::history::{Expectation, Mutation, Step, check};
-use treehold::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions};
-use treehold::{Backend, BackendExt, MemoryStore, Namespace, StateBackend, StoreBackend};
+use treehold_conformance::backend::Tree;
+use treehold_conformance::history::{Expectation, Mutation, Step, check};
+use treehold_core::Namespace;
+use treehold_core::ops::{CaseMode, Edit, GlobOptions, GrepOptions, GrepOutput, LsOptions, ReadOptions};
+use treehold_store::MemoryStore;
+use treehold_tree::backend::{Backend, BackendExt, StateBackend, StoreBackend};
+use treehold_tree::composite::CompositeBackend;
 
 /// The most steps in a history.
 const STEPS_MAX: usize = 24;

@@ -7,9 +7,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use treehold::ErrorKind;
-use treehold::ops::{Edit, ReadOptions};
-use treehold::text;
+use treehold_core::ErrorKind;
+use treehold_core::ops::{Edit, ReadOptions};
+use treehold_core::text;
 
 /// Ends a field of the input.
 const SEPARATOR: u8 = 0x1e;

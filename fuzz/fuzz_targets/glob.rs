@@ -5,8 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use treehold::search::Glob;
-use treehold::{VfsPath, VfsPathBuf};
+use treehold_core::search::Glob;
+use treehold_core::{VfsPath, VfsPathBuf};
 
 fuzz_target!(|input: &str| {
     let Some((pattern, path)) = input.split_once('\n') else { return };

@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
-use treehold::store::{
-    ARCHIVE_FORMAT, ArchiveReport, Batch, ExportOptions, ImportOptions, NamespacesOptions, ScanOptions, Store, StoreExt, export, import,
+use treehold_core::{Clock, ErrorKind, Namespace};
+use treehold_store::{
+    ARCHIVE_FORMAT, ArchiveReport, Batch, ExportOptions, ImportOptions, MemoryStore, NamespacesOptions, ScanOptions, Store, StoreExt,
+    export, import,
 };
-use treehold::{Clock, ErrorKind, MemoryStore, Namespace};
 
 /// The memory that an import may use beyond a multiple of the archive's size: buffers and one page.
 const MEMORY_BYTES_MAX: usize = 16 << 20;

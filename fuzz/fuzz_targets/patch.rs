@@ -5,9 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
-use treehold::backend::StateSnapshot;
-use treehold::tools::ToolCall;
-use treehold::{BackendExt, StateBackend};
+use treehold_agent::tools::ToolCall;
+use treehold_tree::backend::{BackendExt, StateBackend, StateSnapshot};
 
 const FILES: [(&str, &str); 5] = [
     ("/a.txt", "one\ntwo\nthree\nfour\nfive\n"),

@@ -5,8 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use treehold::path::{PATH_BYTES_MAX, SEGMENT_BYTES_MAX};
-use treehold::{VfsPath, VfsPathBuf};
+use treehold_core::path::{PATH_BYTES_MAX, SEGMENT_BYTES_MAX};
+use treehold_core::{VfsPath, VfsPathBuf};
 
 fuzz_target!(|input: &str| {
     let (one, other) = input.split_once('\n').unwrap_or((input, "/a"));

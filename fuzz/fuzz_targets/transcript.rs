@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::io::BufReader;
-use treehold::tools::{Transcript, TranscriptEvent};
+use treehold_agent::tools::{Transcript, TranscriptEvent};
 
 fuzz_target!(|bytes: &[u8]| {
     let lines = bytes.iter().filter(|byte| **byte == b'\n').count() + 1;

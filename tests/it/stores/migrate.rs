@@ -556,12 +556,12 @@ async fn mysql_store_of_a_former_layout_keeps_every_row() {
     let database = servers::mysql::database().await;
     let name = &database.name;
     let tables = ["schema", "counter", "version_counter", "former_counter", "partitions", "items", "rows", "bodies", "namespaces"];
+    let drop_tables = async |prefixes: &[&str]| {
+        let names = prefixes.iter().flat_map(|prefix| tables.map(|table| format!("`{name}`.`{prefix}{table}`")));
+        servers::mysql::administer(&format!("DROP TABLE IF EXISTS {}", names.collect::<Vec<_>>().join(", "))).await.unwrap();
+    };
     let load = async |layout: Layout| {
-        for prefix in ["stratafs_", "treehold_"] {
-            for table in tables {
-                servers::mysql::administer(&format!("DROP TABLE IF EXISTS `{name}`.`{prefix}{table}`")).await.unwrap();
-            }
-        }
+        drop_tables(&["stratafs_", "treehold_"]).await;
         servers::mysql::load(&database, &String::from_utf8(unpacked(layout, "mysql.sql.gz")).unwrap()).await;
     };
     for layout in Layout::ALL {
@@ -570,9 +570,7 @@ async fn mysql_store_of_a_former_layout_keeps_every_row() {
     assert!(servers::mysql::administer(&format!("UPDATE `{name}`.`treehold_counter` SET version = version")).await.is_err());
     let put = async || {
         load(Layout::Second).await;
-        for table in tables {
-            servers::mysql::administer(&format!("DROP TABLE IF EXISTS `{name}`.`treehold_{table}`")).await.unwrap();
-        }
+        drop_tables(&["treehold_"]).await;
         servers::mysql::load(&database, &String::from_utf8(unpacked_of_one_counter("mysql.sql.gz")).unwrap()).await;
     };
     let second = Expected { rows: expected(Layout::Second).rows, moved: 0 };
