@@ -1,4 +1,4 @@
-//! What a save writes, by the length of the history. `benches/agent_state.rs` measures times, too.
+//! What a save writes, by the length of the history. `benches/agent_state` measures times, too.
 
 use crate::cases::support::{KEY, Staged, slot, states, states_with};
 use std::pin::pin;

@@ -1,88 +1,27 @@
-//! Saves of the state of an agent by the number of messages: the log of [`StoreStates`](treehold::agent_state::StoreStates) beside the
-//! original's way, the whole state as one row. Both are on the same store, in the same run.
+//! Saves of the state of an agent.
 //!
-//! Prints a table. Figures are medians of repeated saves, each of which adds a turn of two messages. Without `--bench`, as a test, it
-//! runs once at a small size.
+//! The first table is by the number of messages: the log of [`StoreStates`](treehold::agent_state::StoreStates) beside the original's way,
+//! the whole state as one row. Both are on the same store, in the same run. The second table is by store: the layout of the rows beside the
+//! former one, see `layouts.rs`.
+//!
+//! Figures are medians of repeated saves, each of which adds a turn of two messages or creates a session. Without `--bench`, as a test, it
+//! runs once at a small size. With `TREEHOLD_BENCH_SERVERS`, the second table has the servers of the tests, too.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
-use async_trait::async_trait;
-use std::fmt;
-use std::ops::Range;
+mod counting;
+mod layouts;
+#[cfg(all(feature = "conformance", feature = "mysql", feature = "postgres", feature = "redis"))]
+#[path = "../../tests/servers/mod.rs"]
+mod servers;
+
+use counting::Counting;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use treehold::agent_state::{AgentStateStore, AgentStates, Json, SaveOptions, StateSlot, StoreStates};
-use treehold::error::Result;
-use treehold::ops::Version;
-use treehold::store::{
-    Batch, BatchWrite, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, SqliteStore, Store,
-    StoreCapabilities, StoreExtensions, Watch,
-};
+use treehold::store::{Batch, Namespace, SqliteStore, Store};
 
 const KEY: &str = "agent_state";
-
-/// A store that counts the bytes of commits.
-#[derive(Debug)]
-struct Counting {
-    inner: SqliteStore,
-    written: AtomicU64,
-}
-
-impl fmt::Display for Counting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-#[async_trait]
-impl Store for Counting {
-    fn capabilities(&self) -> StoreCapabilities {
-        self.inner.capabilities()
-    }
-
-    fn extensions(&self) -> StoreExtensions<'_> {
-        self.inner.extensions()
-    }
-
-    async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
-        self.inner.get(namespace, key).await
-    }
-
-    async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
-        self.inner.get_part(namespace, key, range).await
-    }
-
-    async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
-        self.inner.get_many(namespace, keys, with_values).await
-    }
-
-    async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
-        self.inner.scan(namespace, options).await
-    }
-
-    async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
-        self.inner.namespaces(options).await
-    }
-
-    async fn commit(&self, batch: Batch) -> Result<Vec<Version>> {
-        for write in &batch.writes {
-            if let BatchWrite::Put { namespace, key, meta, value, .. } = write {
-                let bytes = namespace.encoded().len() + key.len() + meta.len() + value.len();
-                self.written.fetch_add(bytes as u64, Ordering::Relaxed);
-            }
-        }
-        self.inner.commit(batch).await
-    }
-
-    async fn current_version(&self, partition: &Partition) -> Result<Version> {
-        self.inner.current_version(partition).await
-    }
-
-    async fn watch(&self, namespace: &Namespace) -> Result<Watch> {
-        self.inner.watch(namespace).await
-    }
-}
 
 /// A message of about 700 bytes, as the original writes them.
 fn message(number: usize) -> String {
@@ -118,10 +57,10 @@ struct Measured {
 }
 
 /// Saves a state of `count` messages, and then turns of two messages each.
-fn measure(count: usize, turns: usize, mut save: impl FnMut(&Json), mut load: impl FnMut() -> Json, written: &AtomicU64) -> Measured {
+fn measure(count: usize, turns: usize, mut save: impl FnMut(&Json), mut load: impl FnMut() -> Json, counting: &Counting) -> Measured {
     let mut messages: Vec<String> = (0..count).map(message).collect();
     save(&state(&messages));
-    written.store(0, Ordering::Relaxed);
+    counting.take_written();
     let mut times = Vec::new();
     for _ in 0..turns {
         messages.extend([message(messages.len()), message(messages.len() + 1)]);
@@ -130,7 +69,7 @@ fn measure(count: usize, turns: usize, mut save: impl FnMut(&Json), mut load: im
         save(&value);
         times.push(start.elapsed());
     }
-    let bytes = written.load(Ordering::Relaxed) / turns as u64;
+    let bytes = counting.take_written() / turns as u64;
     let loads = (0..turns.min(11)).map(|_| {
         let start = Instant::now();
         assert_eq!(load(), state(&messages));
@@ -147,7 +86,7 @@ fn main() {
     println!("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for count in sizes {
         let directory = tempfile::tempdir().unwrap();
-        let store = Arc::new(Counting { inner: SqliteStore::open(directory.path().join("store.db")).unwrap(), written: AtomicU64::new(0) });
+        let store = Arc::new(Counting::new(Arc::new(SqliteStore::open(directory.path().join("store.db")).unwrap())));
         let states: StoreStates = AgentStates::new(store.clone()).for_agent("acme", "helper").unwrap();
         let slot = StateSlot::new(Some("ada"), "s1").unwrap();
         let log = measure(
@@ -157,7 +96,7 @@ fn main() {
                 runtime.block_on(states.save(&slot, KEY, value, SaveOptions::new())).unwrap();
             },
             || runtime.block_on(states.get(&slot, KEY)).unwrap().unwrap().value,
-            &store.written,
+            &store,
         );
         let namespace = Namespace::parse("states/ada/s1").unwrap();
         let whole = measure(
@@ -165,7 +104,7 @@ fn main() {
             turns,
             |value| drop(runtime.block_on(store.commit(Batch::new().put(&namespace, KEY, value.as_str().to_owned()))).unwrap()),
             || Json::from_bytes(&runtime.block_on(store.get(&namespace, KEY)).unwrap().unwrap().value).unwrap(),
-            &store.written,
+            &store,
         );
         let ratio = |ours: f64, theirs: f64| format!("{:.4}", ours / theirs);
         println!(
@@ -181,4 +120,5 @@ fn main() {
             ratio(log.load.as_secs_f64(), whole.load.as_secs_f64()),
         );
     }
+    layouts::bench(&runtime, if is_bench { 41 } else { 2 });
 }
