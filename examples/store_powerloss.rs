@@ -11,11 +11,13 @@
 //! it at its system calls. It prints one line per event: `opened` (then it waits for a line on standard input),
 //! `acknowledged N`, `failed N`, and `shown N` for the batch that a read returns after a failure. `store_powerloss
 //! account ENGINE DIR FILE` opens what is left and compares it with those lines: every batch that was acknowledged or
-//! shown must be there, whole. `store_powerloss show ENGINE DIR` opens a store and prints `shown N` for each batch it
-//! reads, then `ended`, and waits for a line on standard input.
+//! shown must be there, whole. `store_powerloss show ENGINE DIR` opens a store and reads all of it. Then it prints
+//! `shown N` for each batch and `ended`, and waits for a line on standard input. It closes no file, which would sync it.
 //!
-//! ENGINE is `sqlite`, `sqlite-directory` or `sled`. With `-past`, as in `sqlite-past`, the rows are files of a tree that keeps their past, and what is left of
-//! the past must be whole too: each content that the log of a file calls kept can be read, and is that of an earlier batch.
+//! ENGINE is `sqlite`, `sqlite-directory` or `sled`. In `sqlite-directory` the batches are spread over the files of eight
+//! partitions, of which one is open at a time. With `-past`, as in `sqlite-past`, the rows are files of a tree that keeps
+//! their past, and what is left of the past must be whole too: each content that the log of a file calls kept can be
+//! read, and is that of an earlier batch.
 
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -26,7 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 use treehold::backend::HistoryPolicy;
 use treehold::ops::{ApplyOptions, Change, Moment, ReadOptions, Version, WriteMode};
-use treehold::store::{Batch, Item, Namespace, Store, StoreExt};
+use treehold::store::{Batch, Item, Namespace, Partition, Store, StoreExt};
 use treehold::{Backend, ErrorKind, StoreBackend, VfsPathBuf};
 
 /// The number of slots; later batches overwrite earlier ones.
@@ -65,55 +67,81 @@ fn main() {
 /// What is written and checked: rows of a store, or files of a tree with their past.
 struct Subject {
     store: Arc<dyn Store>,
+    /// Where the slots are. Each place has an equal share of them.
+    places: Vec<Place>,
+}
+
+/// A namespace, and the tree in it.
+struct Place {
     rows: Namespace,
     tree: Option<StoreBackend>,
 }
 
 impl Subject {
+    /// Opens a store that keeps one file of a directory open.
     fn open(engine: &str, directory: &str) -> treehold::Result<Self> {
+        Self::open_with(engine, directory, 1)
+    }
+
+    /// `open_max` is how many files of a directory stay open.
+    #[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "no other store has several files"))]
+    fn open_with(engine: &str, directory: &str, open_max: usize) -> treehold::Result<Self> {
         let directory = Path::new(directory);
         let (name, keeps_past) = engine.strip_suffix("-past").map_or((engine, false), |name| (name, true));
         let store: Arc<dyn Store> = match name {
             #[cfg(feature = "sqlite")]
             "sqlite" => Arc::new(treehold::store::SqliteStore::open(directory.join("store.db"))?),
             #[cfg(feature = "sqlite")]
-            "sqlite-directory" => Arc::new(treehold::store::SqliteDirectory::open(directory.join("store"))?),
+            "sqlite-directory" => {
+                let options = treehold::store::SqliteDirectoryOptions::new(directory.join("store")).with_open_max(open_max);
+                Arc::new(treehold::store::SqliteDirectory::open_with(options)?)
+            }
             #[cfg(feature = "sled")]
             "sled" => Arc::new(treehold::store::SledStore::open(directory.join("store.sled"))?),
             _ => panic!("no engine `{name}` in this build"),
         };
-        let rows = Namespace::new(["rows"])?;
-        let policy = HistoryPolicy::new().with_keep_last(3);
-        let tree = keeps_past.then(|| StoreBackend::new(store.clone(), rows.clone()).with_history(policy));
-        Ok(Self { store, rows, tree })
+        let place = |rows: Namespace| {
+            let policy = HistoryPolicy::new().with_keep_last(3);
+            let tree = keeps_past.then(|| StoreBackend::new(store.clone(), rows.clone()).with_history(policy));
+            Place { rows, tree }
+        };
+        let places = namespaces(name)?.into_iter().map(place).collect();
+        Ok(Self { store, places })
+    }
+
+    fn place(&self, slot: u64) -> &Place {
+        &self.places[(slot * self.places.len() as u64 / SLOTS) as usize]
     }
 
     async fn commit(&self, number: u64, seed: u64) -> treehold::Result<()> {
-        match &self.tree {
+        let slot = number % SLOTS;
+        let Place { rows, tree } = self.place(slot);
+        match tree {
             Some(tree) => {
-                let has_rows = self.get(&key(number % SLOTS, ROWS[0])).await?.is_some();
+                let has_rows = self.get(slot, &key(slot, ROWS[0])).await?.is_some();
                 tree.apply(&changes(number, seed, has_rows), &ApplyOptions::new()).await.map(drop)
             }
-            None => self.store.commit(batch(&self.rows, number, seed)).await.map(drop),
+            None => self.store.commit(batch(rows, number, seed)).await.map(drop),
         }
     }
 
-    /// Reads what is at a key.
-    async fn get(&self, key: &str) -> treehold::Result<Option<Bytes>> {
-        match &self.tree {
+    /// Reads what is at a key of a slot.
+    async fn get(&self, slot: u64, key: &str) -> treehold::Result<Option<Bytes>> {
+        let Place { rows, tree } = self.place(slot);
+        match tree {
             Some(tree) => present(tree.read(&file(key), &ReadOptions::new()).await.map(|read| read.content)),
-            None => Ok(self.store.get(&self.rows, key).await?.map(|item| item.value)),
+            None => Ok(self.store.get(rows, key).await?.map(|item| item.value)),
         }
     }
 
     /// Returns the number of the batch that a slot shows.
     async fn number(&self, slot: u64) -> treehold::Result<Option<u64>> {
-        Ok(self.get(&mark(slot)).await?.map(|mark| mark[..].try_into().map_or(u64::MAX, u64::from_le_bytes)))
+        Ok(self.get(slot, &mark(slot)).await?.map(|mark| mark[..].try_into().map_or(u64::MAX, u64::from_le_bytes)))
     }
 
     /// Returns whether the past of a slot is whole: every content that is kept can be read, and is older than the one after it.
     async fn has_whole_past(&self, slot: u64, newest: u64) -> treehold::Result<bool> {
-        let Some(tree) = &self.tree else { return Ok(true) };
+        let Some(tree) = &self.place(slot).tree else { return Ok(true) };
         for row in ROWS {
             let path = file(&key(slot, row));
             let mut last = newest + 1;
@@ -133,6 +161,19 @@ impl Subject {
         }
         Ok(true)
     }
+}
+
+/// Returns the namespaces of an engine's rows. In a directory, they are in partitions of tenants and of users, whose files have names of
+/// every kind: plain, escaped and replaced by a hash.
+fn namespaces(engine: &str) -> treehold::Result<Vec<Namespace>> {
+    if engine != "sqlite-directory" {
+        return Ok(vec![Namespace::new(["rows"])?]);
+    }
+    let long = "long".repeat(30);
+    let long = long.as_str();
+    let owners: [&[&str]; 8] =
+        [&["acme", "ada"], &[long, "Ada"], &["globex"], &["acme", long], &["acme"], &["globex", "ada"], &[long], &["acme", "bob"]];
+    owners.into_iter().map(|owner| Partition::new(owner)?.namespace(["rows"])).collect()
 }
 
 /// Returns `None` for what does not exist.
@@ -249,11 +290,13 @@ async fn first_free(subject: &Subject) -> treehold::Result<u64> {
 }
 
 async fn show(engine: &str, directory: &str) {
-    let subject = Subject::open(engine, directory).unwrap();
+    let subject = Subject::open_with(engine, directory, SLOTS as usize).unwrap();
+    let mut shown = Vec::new();
     for slot in 0..SLOTS {
-        if let Some(number) = subject.number(slot).await.unwrap() {
-            println!("shown {number}");
-        }
+        shown.extend(subject.number(slot).await.unwrap());
+    }
+    for number in shown {
+        println!("shown {number}");
     }
     println!("ended");
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -282,7 +325,7 @@ async fn held(engine: &str, directory: &str, newest: impl Fn(u64) -> u64) -> tre
         let left = (number != 0 && !matches!(number % 6, 3 | 4)).then_some(number);
         let mut is_torn = false;
         for row in ROWS {
-            let stored = subject.get(&key(slot, row)).await?;
+            let stored = subject.get(slot, &key(slot, row)).await?;
             is_torn |= stored.map(|content| number_of(&content)) != left.map(Some);
         }
         is_torn |= !subject.has_whole_past(slot, number).await?;
@@ -292,8 +335,10 @@ async fn held(engine: &str, directory: &str, newest: impl Fn(u64) -> u64) -> tre
     if let Some(damage) = subject.store.check().await?.into_iter().next() {
         return Err(damage);
     }
-    // The store must accept new commits.
-    subject.store.commit(Batch::new().put(&subject.rows, "after", "the loss")).await?;
+    // Every partition must accept new commits.
+    for Place { rows, .. } in &subject.places {
+        subject.store.commit(Batch::new().put(rows, "after", "the loss")).await?;
+    }
     Ok((lost, torn))
 }
 

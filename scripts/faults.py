@@ -1,4 +1,4 @@
-"""Kills the embedded stores and fails them at their system calls, and fills their disk; see faults.sh.
+"""Kills the embedded stores and fails them at their system calls, cuts their power, and fills their disk; see faults.sh.
 
 A point is one system call of one kind, such as the N-th `pwrite64` of a thread. `strace` counts the calls of each thread
 separately, and the first thread that reaches the number gets the fault. So the writer is tested in three phases with separate
@@ -9,9 +9,9 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
-import itertools
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -22,6 +22,8 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
+
+import power
 
 WRITES = ["openat", "write", "pwrite64", "writev", "pwritev", "ftruncate", "fallocate", "fsync", "fdatasync", "sync_file_range",
           "rename", "renameat", "renameat2", "mkdir", "mkdirat", "link", "linkat"]
@@ -83,10 +85,14 @@ class Writer:
 
     def give_up(self):
         self.hung = True
-        for child in children(self.process.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+        kill_children(self.process)
         self.process.kill()
+
+
+def kill_children(process):
+    for child in children(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def children(pid):
@@ -172,28 +178,80 @@ def try_point(options, engine, phase, fault, call, number, how, template, seed):
 SYNCS = ["fsync", "fdatasync"]
 
 
+def ended_calls(trace):
+    """Yields the calls of a trace in the order in which they ended, and then those that did not."""
+    begun = {}
+    with open(trace, errors="replace") as file:
+        for line in file:
+            thread, _, call = line.strip().partition(" ")
+            call = call.lstrip()
+            if call.endswith("<unfinished ...>"):
+                begun[thread] = call.removesuffix("<unfinished ...>").rstrip()
+            elif match := re.match(r"<\.\.\. \w+ resumed>(.*)", call):
+                yield begun.pop(thread, "") + match[1]
+            else:
+                yield call
+    yield from begun.values()
+
+
 def unsynced_writes(trace):
     """Returns, by file, the ranges that were written and not synced afterwards."""
     writes = collections.defaultdict(list)
-    with open(trace, errors="replace") as file:
-        for line in file:
-            if match := re.search(r'pwrite64\(\d+<([^>]*)>, ""\.\.\., (\d+), (\d+)', line):
-                writes[match[1]].append((int(match[3]), int(match[2])))
-            elif match := re.search(r"(?:fsync|fdatasync)\(\d+<([^>]*)>\) += 0", line):
-                writes.pop(match[1], None)
+    for call in ended_calls(trace):
+        if match := re.match(r'pwrite64\(\d+<([^>]*)>, ""\.\.\., (\d+), (\d+)', call):
+            writes[match[1]].append((int(match[3]), int(match[2])))
+        elif match := re.match(r"(?:fsync|fdatasync)\(\d+<([^>]*)>\) += 0", call):
+            writes.pop(match[1], None)
     return writes
 
 
 def synced_before_an_answer(trace):
     """Returns the files that were synced before the first line of standard output."""
     synced = set()
-    with open(trace, errors="replace") as file:
-        for line in file:
-            if re.search(r" write\(1<", line):
-                break
-            if match := re.search(r"(?:fsync|fdatasync)\(\d+<([^>]*)>", line):
-                synced.add(match[1])
+    for call in ended_calls(trace):
+        if call.startswith("write(1<"):
+            break
+        if match := re.match(r"(?:fsync|fdatasync)\(\d+<([^>]*)>", call):
+            synced.add(match[1])
     return synced
+
+
+def show(options, engine, state, trace):
+    """Returns the lines that the next process shows, and the problem if it does not come that far. Kills that process."""
+    command = ["strace", "-f", *trace, options.writer, "show", engine, state]
+    shower = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    shown, problem, hung = [], None, threading.Event()
+
+    def give_up():
+        hung.set()
+        kill_children(shower)
+        shower.kill()
+
+    timer = threading.Timer(PATIENCE, give_up)
+    timer.start()
+    try:
+        for line in shower.stdout:
+            if line == "ended\n":
+                break
+            shown.append(line)
+        else:
+            problem = "hung at the next opening" if hung.is_set() else "nothing is shown"
+    finally:
+        timer.cancel()
+    # Kill it, since closing the store would sync everything.
+    kill_children(shower)
+    shower.wait(PATIENCE)
+    return shown, problem
+
+
+def problem_with(options, *arguments):
+    """Returns what the writer finds to be wrong with what is left, if anything is."""
+    try:
+        found = subprocess.run([options.writer, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return "hung"
+    said = found.stdout.strip()
+    return None if said == "OK lost=0 torn=0" else said or found.stderr.strip()[:300]
 
 
 def try_recovery(options, engine, call, number, template, seed):
@@ -202,18 +260,15 @@ def try_recovery(options, engine, call, number, template, seed):
     with tempfile.TemporaryDirectory() as work:
         state, trace, lines = (os.path.join(work, name) for name in ("state", "trace", "lines"))
         copy(template, state)
-        Writer(options, engine, "write", state, seed,
-               ["-o", trace, "-y", "-s", "0", "-e", f"trace=pwrite64,{','.join(SYNCS)}", "-e", f"inject={call}:signal=SIGKILL:when={number}"])
+        calls = f"trace=pwrite64,{','.join(SYNCS)}"
+        writer = Writer(options, engine, "write", state, seed,
+                        ["-o", trace, "-y", "-s", "0", "-e", calls, "-e", f"inject={call}:signal=SIGKILL:when={number}"])
+        if not writer.traced or writer.hung:
+            return "hung" if writer.hung else "not traced", 0
         left = unsynced_writes(trace)
-        command = ["strace", "-f", "-o", trace, "-y", "-s", "0", "-e", f"trace=write,{','.join(SYNCS)}", options.writer, "show", engine, state]
-        shower = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        shown = list(itertools.takewhile(lambda line: line != "ended\n", shower.stdout))
-        # Kill it, since closing the store would sync everything.
-        for child in children(shower.pid):
-            os.kill(child, signal.SIGKILL)
-        shower.wait(PATIENCE)
-        if not shown:
-            return "nothing is shown", 0
+        shown, problem = show(options, engine, state, ["-o", trace, "-y", "-s", "0", "-e", f"trace=write,{','.join(SYNCS)}"])
+        if problem or not shown:
+            return problem or "nothing is shown", 0
         synced = synced_before_an_answer(trace)
         for file, ranges in left.items():
             if file not in synced and os.path.exists(file):
@@ -223,9 +278,7 @@ def try_recovery(options, engine, call, number, template, seed):
                         damaged.write(bytes(length))
         with open(lines, "w") as file:
             file.writelines(shown)
-        account = subprocess.run([options.writer, "account", engine, state, lines], capture_output=True, text=True, timeout=PATIENCE)
-        said = account.stdout.strip()
-        return None if said == "OK lost=0 torn=0" else said or account.stderr.strip()[:300], sum(map(len, left.values()))
+        return problem_with(options, "account", engine, state, lines), sum(map(len, left.values()))
 
 
 def all_recoveries(options, engine):
@@ -246,6 +299,107 @@ def all_recoveries(options, engine):
     if not open_writes:
         bad += 1
         print(f"BAD {engine}: no write was open at a kill, so nothing was tried", flush=True)
+    return bad
+
+
+# Power loss while a store is made: it also removes files and directories whose names were not synced.
+
+
+def try_loss(options, engine, left, acknowledged):
+    """Returns the problem with what is left after a number of batches were acknowledged."""
+    try:
+        return problem_with(options, "check", engine, left, str(acknowledged))
+    finally:
+        shutil.rmtree(left)
+
+
+def all_losses(options, engine):
+    """Cuts the power of a writer that makes a store: at each acknowledgement, when nothing is left but what was synced, and before each
+    sync, when some of the rest is. Returns the number of failures."""
+    bad, acknowledged, tried = 0, 0, []
+    with tempfile.TemporaryDirectory() as work, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        work = os.path.realpath(work)
+        state, trace = os.path.join(work, "state"), os.path.join(work, "trace")
+        os.mkdir(state)
+        command = [options.writer, "writer", engine, state, str(options.seed), str(PHASES["write"])]
+        subprocess.run(["strace", "-f", *power.record(trace), *command], stdout=subprocess.DEVNULL, check=True, timeout=PATIENCE)
+        disk, lottery = power.Disk(state), random.Random(options.seed)
+
+        def cut(what, luck):
+            left = os.path.join(work, f"left{len(tried)}")
+            disk.rebuild(left, luck)
+            tried.append((f"{what}, after batch {acknowledged}", pool.submit(try_loss, options, engine, left, acknowledged)))
+            # Few copies exist at the same time.
+            tried[-2 * options.jobs:][0][1].result()
+
+        with open(trace) as file:
+            lines = list(file)
+        syncs = [at for at, line in enumerate(lines) if re.match(r"\d+ +(fsync|fdatasync)\(", line)]
+        taken = set(spread(syncs, options.points, options.seed))
+        for at, line in enumerate(lines):
+            if at in taken:
+                cut(f"names and sizes are left at line {at}", lambda kind: kind != "data")
+                cut(f"some is left at line {at}", lambda _: lottery.random() < 0.5)
+            if answer := disk.feed(line):
+                acknowledged = int(answer)
+                cut("what was synced is left", lambda _: False)
+        for what, future in tried:
+            if problem := future.result():
+                bad += 1
+                print(f"BAD {engine}, power lost while {what}: {problem}", flush=True)
+        if unseen := disk.unseen():
+            bad += 1
+            print(f"BAD {engine}: the trace does not explain {os.path.relpath(unseen, state)}", flush=True)
+    print(f"{engine:16} {'create':7} {'power':20} {len(taken):5} points of {len(syncs):5}, "
+          f"{acknowledged:6} batches acknowledged", flush=True)
+    return bad
+
+
+def try_unfinished(options, engine, call, number):
+    """Kills a writer that makes a store before one of its syncs, and cuts the power when the next process shows what it reads. Returns the
+    problem with what was synced by then, if any, and whether the kill was met or passed."""
+    with tempfile.TemporaryDirectory() as work:
+        work = os.path.realpath(work)
+        state, left, trace, lines = (os.path.join(work, name) for name in ("state", "left", "trace", "lines"))
+        os.mkdir(state)
+        writer = Writer(options, engine, "create", state, 0, [*power.record(trace), "-e", f"inject={call}:signal=SIGKILL:when={number}"])
+        found = "passed" if "ended" in writer.lines else "met"
+        if writer.hung:
+            return "hung", found
+        # The next process changes the files.
+        disk, unseen = power.after_kill(trace, state)
+        if unseen:
+            return f"the trace does not explain {os.path.relpath(unseen, state)}", found
+        shown, problem = show(options, engine, state, power.record(trace))
+        if problem:
+            return problem, found
+        disk.restart()
+        with open(trace) as file:
+            # The first answer ends it.
+            any(map(disk.feed, file))
+        disk.rebuild(left, lambda _: False)
+        with open(lines, "w") as file:
+            file.writelines([*(f"{line}\n" for line in writer.lines), *shown])
+        return problem_with(options, "account", engine, left, lines), found
+
+
+def all_unfinished(options, engine):
+    """Tests every sync of a writer that makes a store. Returns the number of failures."""
+    bad, results = 0, collections.Counter()
+    with tempfile.TemporaryDirectory() as work:
+        points = enumerate_calls(options, engine, "create", None, work)
+    syncs = [(call, number) for call in SYNCS if call in points for number in range(points[call][0], points[call][1] + 1)]
+    taken = spread(syncs, options.points, options.seed)
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for (call, number), (problem, found) in zip(taken, pool.map(lambda point: try_unfinished(options, engine, *point), taken)):
+            results[found] += 1
+            if problem:
+                bad += 1
+                print(f"BAD {engine}, power lost after a kill before {call} {number} of a new store: {problem}", flush=True)
+    print(f"{engine:16} {'create':7} {'kill, then power':20} {len(taken):5} points of {len(syncs):5}, {results['met']:5} felt", flush=True)
+    if not results["met"]:
+        bad += 1
+        print(f"BAD {engine}: no kill was felt while a store was made, so nothing was tried", flush=True)
     return bad
 
 
@@ -486,7 +640,7 @@ def main():
     parser.add_argument("--program", required=True)
     for name in ("points", "levels", "jobs", "seed"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("engines", nargs="+", choices=[*URLS, "sqlite-past", "sled-past"])
+    parser.add_argument("engines", nargs="+", choices=[*URLS, *(f"{engine}-past" for engine in URLS)])
     options = parser.parse_args()
     options.writer, options.program = os.path.abspath(options.writer), os.path.abspath(options.program)
     bad = 0
@@ -494,6 +648,10 @@ def main():
         if options.points >= 0:
             bad += all_points(options, engine)
             bad += all_recoveries(options, engine)
+            if engine.startswith("sqlite"):
+                # The others do not promise to survive it.
+                bad += all_losses(options, engine)
+                bad += all_unfinished(options, engine)
         if engine.endswith("-past"):
             # The disks are filled by programs, whatever the writer does.
             continue

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Kills the writer of an embedded store at each of its system calls, fails each of them with ENOSPC and EIO, cuts the power once the next
-# process has shown what a killed one left, and fills the disk under `serve`, `run` and `mcp`. Fails if an acknowledged or shown change is
-# lost or torn, or a store cannot be opened again. The writer of `-past` changes files that keep their past, which must be whole too.
+# process has shown what a killed one left, and fills the disk under `serve`, `run` and `mcp`. Where the store is SQLite, it also cuts the
+# power while the store is made. Fails if an acknowledged or shown change is lost or torn, or a store cannot be opened again. The writer of
+# `-past` changes files that keep their past, which must be whole too.
 #
 #   scripts/faults.sh [ENGINE...]                 (default: sqlite sqlite-directory sled sqlite-past sled-past)
 #
+# `sqlite-directory-past` is the only other engine.
 # POINTS (all) is how many system calls of each kind and phase are tested, evenly spread. LEVELS (16) is the number of disk sizes, 0 for
 # none. JOBS (2) run in parallel. SEED (0) shifts the selection. TREEHOLD names the binary if it is built already, with
 # `examples/store_powerloss` beside it. Needs strace, which is installed if it is missing, and root for the disks.

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use treehold_sqlite::SqliteStore;
+use treehold_sqlite::{SqliteDirectory, SqliteStore};
 use treehold_store::{MemoryStore, Store};
 
 #[macro_use]
@@ -21,5 +21,12 @@ async fn fresh_sqlite() -> (Arc<dyn Store>, Box<dyn Any + Send>) {
     (Arc::new(store), Box::new(directory))
 }
 
+async fn fresh_sqlite_directory() -> (Arc<dyn Store>, Box<dyn Any + Send>) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteDirectory::open(directory.path().join("store")).unwrap();
+    (Arc::new(store), Box::new(directory))
+}
+
 bundle_cases!(memory, crate::fresh_memory);
 bundle_cases!(sqlite, crate::fresh_sqlite);
+bundle_cases!(sqlite_directory, crate::fresh_sqlite_directory);

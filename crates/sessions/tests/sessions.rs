@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use treehold_sessions::{BUDGET_TOKENS, COMPACT_MESSAGES_MIN, CONTEXT_TOKENS, CompactOptions, ConsolidationOptions, SessionsOptions, view};
-use treehold_sqlite::SqliteStore;
+use treehold_sqlite::{SqliteDirectory, SqliteStore};
 use treehold_store::{MemoryStore, Store};
 
 #[macro_use]
@@ -20,6 +20,12 @@ async fn fresh_memory() -> (Arc<dyn Store>, Box<dyn Any + Send>) {
 async fn fresh_sqlite() -> (Arc<dyn Store>, Box<dyn Any + Send>) {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    (Arc::new(store), Box::new(directory))
+}
+
+async fn fresh_sqlite_directory() -> (Arc<dyn Store>, Box<dyn Any + Send>) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteDirectory::open(directory.path().join("store")).unwrap();
     (Arc::new(store), Box::new(directory))
 }
 
@@ -46,3 +52,4 @@ fn defaults_are_those_of_the_contracts() {
 
 session_cases!(memory, crate::fresh_memory);
 session_cases!(sqlite, crate::fresh_sqlite);
+session_cases!(sqlite_directory, crate::fresh_sqlite_directory);

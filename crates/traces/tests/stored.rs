@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use treehold_conformance::Fresh;
-use treehold_sqlite::SqliteStore;
+use treehold_sqlite::{SqliteDirectory, SqliteStore};
 use treehold_store::{MemoryStore, Store};
 use treehold_traces::{TraceStore, TracesOptions, trace_store_conformance};
 
@@ -23,6 +23,12 @@ async fn fresh_sqlite() -> (Arc<dyn Store>, Box<dyn Any + Send>) {
     (Arc::new(store), Box::new(directory))
 }
 
+async fn fresh_sqlite_directory() -> (Arc<dyn Store>, Box<dyn Any + Send>) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteDirectory::open(directory.path().join("store")).unwrap();
+    (Arc::new(store), Box::new(directory))
+}
+
 async fn memory_traces() -> Fresh<dyn TraceStore> {
     let (store, keep) = fresh_memory().await;
     Fresh::new(cases::support::shared(store)).keeping(keep)
@@ -33,10 +39,17 @@ async fn sqlite_traces() -> Fresh<dyn TraceStore> {
     Fresh::new(cases::support::shared(store)).keeping(keep)
 }
 
+async fn sqlite_directory_traces() -> Fresh<dyn TraceStore> {
+    let (store, keep) = fresh_sqlite_directory().await;
+    Fresh::new(cases::support::shared(store)).keeping(keep)
+}
+
 trace_store_conformance!(memory, memory_traces);
 trace_store_conformance!(sqlite, sqlite_traces);
+trace_store_conformance!(sqlite_directory, sqlite_directory_traces);
 stored_trace_cases!(memory_rows, crate::fresh_memory);
 stored_trace_cases!(sqlite_rows, crate::fresh_sqlite);
+stored_trace_cases!(sqlite_directory_rows, crate::fresh_sqlite_directory);
 
 /// The numbers that callers rely on.
 #[test]

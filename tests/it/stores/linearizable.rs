@@ -23,9 +23,14 @@ const PROCESS: &str = "TREEHOLD_TEST_HISTORY_PROCESS";
 /// The tasks of a history, in one process or in all processes together.
 const TASKS: u64 = 16;
 const PROCESSES: u64 = 4;
+/// The partitions of a history over several.
+#[cfg(feature = "sqlite")]
+const PARTITIONS: u64 = 5;
 /// How often each task edits its line of the shared file.
 const EDITS: u64 = 4;
 const FILE: &str = "/shared.md";
+/// The keys of a partition.
+const KEYS: [&str; 8] = ["counter 0", "counter 1", "put 0", "put 1", "pair x", "pair y", "tree/0", "tree/1"];
 
 /// Returns the nanoseconds of the clock that all processes of a machine share.
 fn now() -> u64 {
@@ -43,7 +48,15 @@ fn rounds() -> u64 {
 }
 
 fn rows() -> Namespace {
-    Namespace::new(["rows"]).unwrap()
+    rows_of(0)
+}
+
+/// Returns the rows of a partition: of a tenant, or of one of its users.
+fn rows_of(partition: u64) -> Namespace {
+    match partition {
+        0 => Namespace::new(["rows"]).unwrap(),
+        user => Namespace::new(["rows", &format!("user {user}"), "rows"]).unwrap(),
+    }
 }
 
 fn files(store: Arc<dyn Store>) -> StoreBackend {
@@ -61,9 +74,8 @@ async fn prepare(store: Arc<dyn Store>) {
     files(store).write(FILE, content).await.unwrap();
 }
 
-/// Runs one task: increments, puts, deletes, reads, batches and edits, in a different order for each task.
-async fn work(store: Arc<dyn Store>, task: u64, rounds: u64) {
-    let rows = rows();
+/// Runs one task: increments, puts, deletes, reads, batches and edits, in a different order for each task, each in one of the partitions.
+async fn work(store: Arc<dyn Store>, task: u64, rounds: u64, partitions: u64) {
     let backend = files(store.clone());
     let mut random = task.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut edits = 0;
@@ -72,9 +84,10 @@ async fn work(store: Arc<dyn Store>, task: u64, rounds: u64) {
         random ^= random >> 7;
         random ^= random << 17;
         let one = random >> 8 & 1;
+        let rows = rows_of((random >> 16) % partitions);
         let value = format!("{task}/{round}");
         match random % 16 {
-            0..5 => increment(&*store, &format!("counter {one}")).await,
+            0..5 => increment(&*store, &rows, &format!("counter {one}")).await,
             5..7 => drop(store.commit(Batch::new().put(&rows, format!("put {one}"), value)).await.unwrap()),
             7 => drop(store.commit(Batch::new().delete(&rows, format!("put {one}"))).await.unwrap()),
             8 => drop(store.get(&rows, &format!("put {one}")).await.unwrap()),
@@ -100,12 +113,12 @@ async fn work(store: Arc<dyn Store>, task: u64, rounds: u64) {
 }
 
 /// Adds one to a counter, retrying lost races.
-async fn increment(store: &dyn Store, key: &str) {
+async fn increment(store: &dyn Store, rows: &Namespace, key: &str) {
     loop {
-        let item = store.get(&rows(), key).await.unwrap();
+        let item = store.get(rows, key).await.unwrap();
         let condition = item.as_ref().map_or(Condition::Absent, |item| Condition::Version(item.version));
         let count = item.map_or(0, |item| std::str::from_utf8(&item.value).unwrap().parse::<u64>().unwrap());
-        if settle(store.commit(Batch::new().expect(&rows(), key, condition).put(&rows(), key, format!("{}", count + 1))).await) {
+        if settle(store.commit(Batch::new().expect(rows, key, condition).put(rows, key, format!("{}", count + 1))).await) {
             return;
         }
     }
@@ -122,38 +135,46 @@ fn settle(answer: Result<Vec<Version>>) -> bool {
     }
 }
 
-async fn in_tasks(store: &Arc<dyn Store>, tasks: std::ops::Range<u64>, rounds: u64) {
-    let tasks: Vec<_> = tasks.map(|task| tokio::spawn(work(store.clone(), task, rounds))).collect();
+async fn in_tasks(store: &Arc<dyn Store>, tasks: std::ops::Range<u64>, rounds: u64, partitions: u64) {
+    let tasks: Vec<_> = tasks.map(|task| tokio::spawn(work(store.clone(), task, rounds, partitions))).collect();
     for task in tasks {
         task.await.unwrap();
     }
 }
 
 /// Records the results of 16 tasks of this process.
-async fn history_of_tasks(store: Arc<dyn Store>) -> Vec<Operation> {
+async fn history_of_tasks(store: Arc<dyn Store>, partitions: u64) -> Vec<Operation> {
     let journal = Journal::in_memory(0, now);
     let recorded: Arc<dyn Store> = Arc::new(RecordedStore::new(store, journal.clone()));
     prepare(recorded.clone()).await;
-    in_tasks(&recorded, 0..TASKS, rounds()).await;
+    in_tasks(&recorded, 0..TASKS, rounds(), partitions).await;
     journal.operations()
 }
 
 /// Asserts that an order explains a history, and by counting that nothing acknowledged is lost. The tasks in `open` were killed.
-async fn assert_right(name: &str, store: Arc<dyn Store>, mut history: Vec<Operation>, open: std::ops::Range<u64>) {
+async fn assert_right(name: &str, store: Arc<dyn Store>, mut history: Vec<Operation>, open: std::ops::Range<u64>, partitions: u64) {
     let last = Journal::in_memory(PROCESSES + 1, now);
     let recorded = RecordedStore::new(store.clone(), last.clone());
-    for key in ["counter 0", "counter 1", "put 0", "put 1", "pair x", "pair y", "tree/0", "tree/1"] {
-        recorded.get(&rows(), key).await.unwrap();
+    for rows in (0..partitions).map(rows_of) {
+        for key in KEYS {
+            recorded.get(&rows, key).await.unwrap();
+        }
     }
     history.extend(last.operations());
     assert_linearizable(&history, Path::new(env!("CARGO_TARGET_TMPDIR")), name);
-    for counter in ["counter 0", "counter 1"] {
-        let count = store.get(&rows(), counter).await.unwrap();
-        let count = count.map_or(0, |item| std::str::from_utf8(&item.value).unwrap().parse::<u64>().unwrap());
-        let commits =
-            |is_counted: fn(&Outcome) -> bool| history.iter().filter(|operation| is_of(operation, counter, is_counted)).count() as u64;
-        let (done, unknown) = (commits(|outcome| matches!(outcome, Outcome::Done(_))), commits(|outcome| *outcome == Outcome::Unknown));
-        assert!((done..=done + unknown).contains(&count), "{counter} is {count} after {done} increments and {unknown} without an answer");
+    for rows in (0..partitions).map(rows_of) {
+        for counter in ["counter 0", "counter 1"] {
+            let count = store.get(&rows, counter).await.unwrap();
+            let count = count.map_or(0, |item| std::str::from_utf8(&item.value).unwrap().parse::<u64>().unwrap());
+            let place = format!("\0{rows}\0{counter}");
+            let commits =
+                |is_counted: fn(&Outcome) -> bool| history.iter().filter(|operation| is_of(operation, &place, is_counted)).count() as u64;
+            let (done, unknown) = (commits(|outcome| matches!(outcome, Outcome::Done(_))), commits(|outcome| *outcome == Outcome::Unknown));
+            assert!(
+                (done..=done + unknown).contains(&count),
+                "{counter} of {rows} is {count} after {done} increments and {unknown} without an answer"
+            );
+        }
     }
     let text = files(store).read_text(FILE).await.unwrap();
     for task in (0..TASKS).filter(|task| !open.contains(task)) {
@@ -162,22 +183,32 @@ async fn assert_right(name: &str, store: Arc<dyn Store>, mut history: Vec<Operat
     assert_eq!(text.lines().count() as u64, TASKS, "{text}");
 }
 
-fn is_of(operation: &Operation, counter: &str, is_counted: fn(&Outcome) -> bool) -> bool {
+/// Returns whether an operation is an increment of the counter at a place, with an outcome that counts.
+fn is_of(operation: &Operation, place: &str, is_counted: fn(&Outcome) -> bool) -> bool {
     use treehold::conformance::linearizability::Write;
     let Action::Commit { writes, outcome, .. } = &operation.action else { return false };
-    let is_put = |write: &Write| matches!(write, Write::Put { key, .. } if key.ends_with(&format!("\0{counter}")));
+    let is_put = |write: &Write| matches!(write, Write::Put { key, .. } if key.ends_with(place));
     writes.iter().any(is_put) && is_counted(outcome)
 }
 
 async fn check_tasks(name: &str, store: Arc<dyn Store>) {
-    let history = history_of_tasks(store.clone()).await;
-    assert_right(name, store, history, 0..0).await;
+    check_tasks_in(name, store, 1).await;
+}
+
+async fn check_tasks_in(name: &str, store: Arc<dyn Store>, partitions: u64) {
+    let history = history_of_tasks(store.clone(), partitions).await;
+    assert_right(name, store, history, 0..0, partitions).await;
 }
 
 /// Lets four processes of four tasks each work on a store. The last one is killed in the middle.
 ///
 /// In one of those four processes, this runs its work.
 async fn check_processes(test: &str, place: &str, open: impl AsyncFn(&str) -> Arc<dyn Store>) {
+    check_processes_in(test, place, open, 1).await;
+}
+
+/// As [`check_processes`], in several partitions.
+async fn check_processes_in(test: &str, place: &str, open: impl AsyncFn(&str) -> Arc<dyn Store>, partitions: u64) {
     const EACH: u64 = TASKS / PROCESSES;
     if is_part() {
         let place = std::env::var(PLACE).unwrap();
@@ -185,7 +216,7 @@ async fn check_processes(test: &str, place: &str, open: impl AsyncFn(&str) -> Ar
         let journal = Journal::in_file(process, Path::new(&std::env::var(JOURNAL).unwrap()), now).unwrap();
         let store: Arc<dyn Store> = Arc::new(RecordedStore::new(open(&place).await, journal));
         let rounds = if process + 1 == PROCESSES { u64::MAX / EDITS } else { rounds() };
-        return in_tasks(&store, process * EACH..(process + 1) * EACH, rounds).await;
+        return in_tasks(&store, process * EACH..(process + 1) * EACH, rounds, partitions).await;
     }
     let directory = tempfile::tempdir().unwrap();
     let journal = |process: u64| directory.path().join(format!("{process}.jsonl"));
@@ -208,7 +239,7 @@ async fn check_processes(test: &str, place: &str, open: impl AsyncFn(&str) -> Ar
     for process in 0..PROCESSES {
         history.extend(Journal::read(&journal(process)).unwrap());
     }
-    assert_right(test, store, history, TASKS - EACH..TASKS).await;
+    assert_right(test, store, history, TASKS - EACH..TASKS, partitions).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -265,6 +296,31 @@ async fn histories_of_processes_are_linearizable_on_a_sqlite_directory() {
     let path = directory.path().join("store");
     let test = "histories_of_processes_are_linearizable_on_a_sqlite_directory";
     check_processes(test, path.to_str().unwrap(), open_sqlite_directory).await;
+}
+
+/// Opens a directory that keeps one file open, so that a call in another partition closes it.
+#[cfg(feature = "sqlite")]
+async fn open_sqlite_directory_of_one_file(path: &str) -> Arc<dyn Store> {
+    let options = treehold::store::SqliteDirectoryOptions::new(path).with_open_max(1);
+    Arc::new(treehold::store::SqliteDirectory::open_with(options).unwrap())
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_of_tasks_over_partitions_are_linearizable_with_one_open_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open_sqlite_directory_of_one_file(directory.path().join("store").to_str().unwrap()).await;
+    let test = "histories_of_tasks_over_partitions_are_linearizable_with_one_open_file";
+    check_tasks_in(test, store, PARTITIONS).await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_of_processes_over_partitions_are_linearizable_with_one_open_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let test = "histories_of_processes_over_partitions_are_linearizable_with_one_open_file";
+    check_processes_in(test, path.to_str().unwrap(), open_sqlite_directory_of_one_file, PARTITIONS).await;
 }
 
 #[cfg(feature = "redis")]
@@ -422,7 +478,7 @@ async fn store_that_violates_its_contract_is_detected() {
 async fn meddle(store: Arc<dyn Store>, task: u64) {
     for round in 0..200 {
         let value = format!("{task}/{round}");
-        increment(&*store, "counter").await;
+        increment(&*store, &rows(), "counter").await;
         store.commit(Batch::new().put(&rows(), "pair x", value.clone()).put(&rows(), "pair y", value)).await.unwrap();
         store.get_many(&rows(), &["pair x", "pair y", "counter"], true).await.unwrap();
         tokio::task::yield_now().await;

@@ -210,8 +210,8 @@ fn prepare(path: &Path) -> Result<()> {
     let mark = path.join(MARK);
     for is_last in [false, true] {
         match std::fs::read_to_string(&mark) {
-            // Another process may have been stopped before the mark was complete or durable.
-            Ok(text) if text == MARK_TEXT || text.is_empty() => break,
+            // Another process may have been stopped before the mark was complete or durable. A power loss may leave zeros in its place.
+            Ok(text) if text == MARK_TEXT || text.bytes().all(|byte| byte == 0) => break,
             Ok(_) => {
                 let message = "the store's directory was written by a newer version; upgrade this program";
                 return Err(Error::unsupported(message).with_source(AtHost::new(path)));

@@ -252,11 +252,18 @@ async fn other_directories_are_refused_untouched() {
     std::fs::create_dir(path.join("newer")).expect("made");
     std::fs::write(path.join("newer").join(MARK), "2\n").expect("written");
     assert_eq!(SqliteDirectory::open(path.join("newer")).expect_err("newer").kind(), ErrorKind::Unsupported);
-    // A process was stopped before it wrote the mark.
-    std::fs::create_dir(path.join("begun")).expect("made");
-    std::fs::write(path.join("begun").join(MARK), "").expect("written");
-    SqliteDirectory::open(path.join("begun")).expect("completed");
-    assert_eq!(std::fs::read_to_string(path.join("begun").join(MARK)).expect("read"), MARK_TEXT);
+}
+
+/// A process was stopped before it wrote the mark, or the power was lost before the mark was durable.
+#[tokio::test]
+async fn directory_with_an_unfinished_mark_is_completed() {
+    for left in ["", "\0\0"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mark = directory.path().join(MARK);
+        std::fs::write(&mark, left).expect("written");
+        SqliteDirectory::open(directory.path()).expect("completed");
+        assert_eq!(std::fs::read_to_string(&mark).expect("read"), MARK_TEXT);
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 
 #![allow(clippy::print_stdout, reason = "child processes report what was acknowledged")]
 
+#[cfg(feature = "redis")]
+mod masters;
 mod past;
 
 use super::namespace;
@@ -13,12 +15,22 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use treehold::ErrorKind;
-use treehold::store::{Batch, Condition, Store, StoreExt};
+use treehold::store::{Batch, Condition, Namespace, Store, StoreExt};
 
 const PATH: &str = "TREEHOLD_TEST_STORE";
 const NUMBER: &str = "TREEHOLD_TEST_NUMBER";
 const SLOTS: u64 = 16;
 const ROWS: [&str; 3] = ["x", "y", "z"];
+/// The partitions of the slots. Batches go to each in turn.
+const PARTITIONS: u64 = 4;
+
+/// Returns where the rows of a slot are: in the partition of a tenant or of a user.
+fn space(slot: u64) -> Namespace {
+    match slot % PARTITIONS {
+        0 => namespace(),
+        user => Namespace::new(["rows", &format!("user {user}"), "rows"]).unwrap(),
+    }
+}
 
 fn start(test: &str, path: &Path, number: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
@@ -59,10 +71,11 @@ fn mark(slot: u64) -> String {
 
 /// Adds the writes of a batch to the three rows of its slot: most batches put them, the others remove them, by key or by prefix.
 fn writes(batch: Batch, slot: u64, number: u64) -> Batch {
+    let space = space(slot);
     match number % 5 {
-        3 => ROWS.iter().fold(batch, |batch, row| batch.delete(&namespace(), key(slot, row))),
-        4 => batch.delete_prefix(&namespace(), format!("{slot:02}/")),
-        _ => ROWS.iter().fold(batch, |batch, row| batch.put(&namespace(), key(slot, row), body(number))),
+        3 => ROWS.iter().fold(batch, |batch, row| batch.delete(&space, key(slot, row))),
+        4 => batch.delete_prefix(&space, format!("{slot:02}/")),
+        _ => ROWS.iter().fold(batch, |batch, row| batch.put(&space, key(slot, row), body(number))),
     }
 }
 
@@ -75,16 +88,16 @@ fn leaves_rows(number: u64) -> bool {
 async fn write(store: Arc<dyn Store>, first: u64) {
     for number in first.. {
         let slot = number % SLOTS;
-        let mark = mark(slot);
+        let (space, mark) = (space(slot), mark(slot));
         loop {
-            let met = store.get(&namespace(), &mark).await.unwrap().map(|item| item.version);
+            let met = store.get(&space, &mark).await.unwrap().map(|item| item.version);
             let condition = met.map_or(Condition::Absent, Condition::Version);
             if number.is_multiple_of(7) {
-                let refused = Batch::new().expect(&namespace(), &mark, condition.clone()).expect(&namespace(), "never", Condition::Exists);
-                let error = store.commit(writes(refused, slot, number).put(&namespace(), "refused", "")).await.unwrap_err();
+                let refused = Batch::new().expect(&space, &mark, condition.clone()).expect(&space, "never", Condition::Exists);
+                let error = store.commit(writes(refused, slot, number).put(&space, "refused", "")).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
             }
-            let batch = Batch::new().expect(&namespace(), &mark, condition).put(&namespace(), &mark, body(number));
+            let batch = Batch::new().expect(&space, &mark, condition).put(&space, &mark, body(number));
             match store.commit(writes(batch, slot, number)).await {
                 Ok(_) => break,
                 // The last batch of the killed writer reached the server only now.
@@ -100,7 +113,7 @@ async fn write(store: Arc<dyn Store>, first: u64) {
 /// Asserts that a slot holds exactly one whole batch, and returns its number.
 async fn check_slot(store: &dyn Store, slot: u64) -> u64 {
     let keys = [mark(slot), key(slot, ROWS[0]), key(slot, ROWS[1]), key(slot, ROWS[2])];
-    let rows = store.get_many(&namespace(), &keys.each_ref().map(String::as_str), true).await.unwrap();
+    let rows = store.get_many(&space(slot), &keys.each_ref().map(String::as_str), true).await.unwrap();
     let numbers: Vec<Option<u64>> = rows.into_iter().map(|row| row.map(|item| number_of(&item.value))).collect();
     let number = numbers[0].unwrap_or(0);
     let left = leaves_rows(number).then_some(number);
@@ -116,8 +129,8 @@ async fn check(store: Arc<dyn Store>, acknowledged: u64) -> u64 {
         let expected = (1..=acknowledged).rev().find(|number| number % SLOTS == slot).unwrap_or_default();
         assert!(number >= expected, "slot {slot} holds batch {number} and {expected} was acknowledged");
         newest = newest.max(number);
+        assert!(store.get(&space(slot), "refused").await.unwrap().is_none(), "a batch that was refused has left a row");
     }
-    assert!(store.get(&namespace(), "refused").await.unwrap().is_none(), "a batch that was refused has left a row");
     let damage = store.check().await.unwrap();
     assert!(damage.is_empty(), "{damage:?}");
     newest
@@ -207,9 +220,11 @@ async fn killed_sqlite_writer_loses_and_tears_nothing() {
     .await;
 }
 
+/// Opens a directory that keeps one file open, so that a batch in another partition closes it.
 #[cfg(feature = "sqlite")]
 fn open_sqlite_directory(path: &Path) -> Arc<dyn Store> {
-    Arc::new(treehold::store::SqliteDirectory::open(path).unwrap())
+    let options = treehold::store::SqliteDirectoryOptions::new(path).with_open_max(1);
+    Arc::new(treehold::store::SqliteDirectory::open_with(options).unwrap())
 }
 
 #[cfg(feature = "sqlite")]
@@ -491,9 +506,10 @@ async fn killed_postgres_server_keeps_acknowledged_commits() {
             let (store, commits) = (store.clone(), commits.clone());
             tokio::spawn(async move {
                 for number in kept + 1.. {
-                    let batch = Batch::new().expect(&namespace(), "never", Condition::Absent);
+                    let space = space(slot);
+                    let batch = Batch::new().expect(&space, "never", Condition::Absent);
                     let batch = if number % 2 == 0 { batch } else { Batch::new() };
-                    let batch = writes(batch.put(&namespace(), mark(slot), body(number)), slot, number);
+                    let batch = writes(batch.put(&space, mark(slot), body(number)), slot, number);
                     if let Err(error) = store.commit(batch).await {
                         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
                         return (number - 1, error.may_have_effect());

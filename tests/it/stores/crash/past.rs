@@ -116,6 +116,17 @@ async fn killed_sqlite_writer_keeps_the_past() {
     kill_again_and_again("past::killed_sqlite_writer_keeps_the_past", &directory.path().join("store.db"), open, check).await;
 }
 
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn killed_sqlite_directory_writer_keeps_the_past() {
+    if let Some((path, first)) = part() {
+        return write(super::open_sqlite_directory(&path), first).await;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let open = async |path: &Path| super::open_sqlite_directory(path);
+    kill_again_and_again("past::killed_sqlite_directory_writer_keeps_the_past", &directory.path().join("store"), open, check).await;
+}
+
 #[cfg(feature = "sled")]
 #[tokio::test]
 async fn killed_sled_writer_keeps_the_past() {
@@ -136,6 +147,17 @@ async fn sqlite_writer_with_failing_system_calls_keeps_the_past() {
     }
     let test = "past::sqlite_writer_with_failing_system_calls_keeps_the_past";
     fault_at_system_calls(test, async |path| super::open_sqlite(path), check).await;
+}
+
+#[cfg(all(feature = "sqlite", unix))]
+#[tokio::test]
+#[ignore = "needs strace and the right to trace"]
+async fn sqlite_directory_writer_with_failing_system_calls_keeps_the_past() {
+    if let Some((path, first)) = part() {
+        return write(super::open_sqlite_directory(&path), first).await;
+    }
+    let test = "past::sqlite_directory_writer_with_failing_system_calls_keeps_the_past";
+    fault_at_system_calls(test, async |path| super::open_sqlite_directory(path), check).await;
 }
 
 #[cfg(feature = "redis")]
