@@ -14,6 +14,8 @@ pub(crate) mod postgres;
 pub(crate) mod proxy;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redis")]
+pub(crate) mod redis_nodes;
 
 use std::any::Any;
 use std::sync::Arc;

@@ -85,12 +85,12 @@ impl Drop for Database {
     }
 }
 
-/// Starts a proxy of the server; returns the URL of a database through the proxy.
-pub(crate) async fn proxied(database: &Database) -> (Proxy, String) {
-    let opts = Opts::from_url(&database.url).unwrap();
+/// Starts a proxy of the server of a database; returns the URL of the database through the proxy.
+pub(crate) async fn proxied(url: &str) -> (Proxy, String) {
+    let opts = Opts::from_url(url).unwrap();
     let address = tokio::net::lookup_host((opts.ip_or_hostname(), opts.tcp_port())).await.unwrap().next().unwrap();
     let proxy = Proxy::start(address).await;
-    let (user, rest) = database.url.rsplit_once('@').unwrap();
+    let (user, rest) = url.rsplit_once('@').unwrap();
     let url = format!("{user}@127.0.0.1:{}/{}", proxy.port, rest.split_once('/').unwrap().1);
     (proxy, url)
 }

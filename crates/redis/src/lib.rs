@@ -147,8 +147,9 @@ impl fmt::Debug for RedisOptions {
 
 /// A store in Redis 6.2 or newer, Valkey, or a cluster of them. Clones share the connections.
 ///
-/// Cost: one round trip per call, except for `stats`, `check`, and pages of over 10,000 rows or 32 MiB. Each runtime
-/// that uses the store has up to two connections, in a cluster to each master, opened on demand.
+/// Cost: one round trip per call, except for `stats`, `check`, and pages of over 10,000 rows or 32 MiB. In a cluster the first commit to a
+/// partition takes six, and listings of namespaces and sweeps take one for each partition. Each runtime that uses the store has up to two
+/// connections, in a cluster to each master, opened on demand.
 ///
 /// # Examples
 /// ```no_run
@@ -197,7 +198,8 @@ impl RedisStore {
         Self::open_with(RedisOptions::new(url)).await
     }
 
-    /// Opens a store, and creates it if missing. Cost: four round trips.
+    /// Opens a store, and creates it if missing. Cost: four round trips on one server, and three more to create a store under the default
+    /// prefix.
     ///
     /// # Errors
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for an invalid URL, or keys that hold other data.

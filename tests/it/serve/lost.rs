@@ -282,7 +282,7 @@ fn mysql_change_is_made_at_most_once_if_its_response_is_lost() {
     let runtime = Runtime::new().unwrap();
     let (_database, proxy, near, cut, url) = runtime.block_on(async {
         let database = mysql::database().await;
-        let (proxy, url) = mysql::proxied(&database).await;
+        let (proxy, url) = mysql::proxied(&database.url).await;
         let near = MysqlStore::open_with(MysqlOptions::new(database.url.clone())).await.unwrap();
         let cut = MysqlStore::open_with(MysqlOptions::new(url.clone())).await.unwrap();
         (database, proxy, near, cut, url)

@@ -1,9 +1,11 @@
-//! MariaDB Galera: three nodes that all take writes, races between them, nodes that are killed or cut off.
+//! MariaDB Galera: how many round trips calls take, and commits on three nodes that race with each other. While all nodes take writes, one
+//! after another is cut off or killed.
 
 #![allow(clippy::print_stdout, reason = "the counts are the result of a long run")]
 
 use super::namespace;
 use crate::servers::galera::{Database, cut_off, is_part_of_cluster, kill, open, open_with, reconnect, start};
+use crate::servers::mysql::proxied;
 use futures::future::join_all;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use treehold::clock::Clock;
-use treehold::store::{Batch, Condition, Namespace, ScanOptions, Store, StoreExt};
+use treehold::store::{Batch, Condition, MysqlOptions, MysqlStore, Namespace, NamespacesOptions, ScanOptions, Store, StoreExt};
 use treehold::{BackendExt, Error, ErrorKind, StoreBackend};
 
 const NODES: usize = 3;
@@ -52,6 +54,45 @@ async fn acknowledged_commit_is_read_on_every_other_node() {
         let batch = Batch::new().expect(&a, "k", Condition::Version(version)).put(&a, "l", "");
         stores[(number + 1) % NODES].commit(batch).await.unwrap();
     }
+}
+
+#[tokio::test]
+#[ignore = "needs a MariaDB Galera cluster: run scripts/galera.sh"]
+async fn calls_take_the_documented_round_trips() {
+    let database = Database::fresh_alone().await;
+    let (proxy, url) = proxied(&database.urls()[0]).await;
+    let options = MysqlOptions::new(url).with_connections_max(1).with_connect_timeout(Duration::from_secs(30));
+    let store = MysqlStore::open_with(options).await.unwrap();
+    let a = namespace();
+    // Prepares every statement.
+    store.commit(Batch::new().put(&a, "k", "v").put(&a, "long", vec![0; 200_000])).await.unwrap();
+    store.get(&a, "k").await.unwrap();
+    store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap();
+    store.current_version(&a.partition()).await.unwrap();
+    proxy.round_trips();
+    store.commit(Batch::new().put(&a, "k", "w")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 4, "a commit");
+    let batch = (0..20).fold(Batch::new(), |batch, number| batch.expect(&a, format!("none{number}"), Condition::Absent));
+    store.commit(batch.expect(&a, "d/", Condition::NoneBeneath).put(&a, "l", "w").delete_prefix(&a, "x/")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 4, "a commit with conditions");
+    store.commit(Batch::new().delete(&a, "l")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 4, "a removal");
+    store.commit(Batch::new().put(&a, "long", vec![1; 200_000])).await.unwrap();
+    assert_eq!(proxy.round_trips(), 6, "a commit with a long body, and the writes before it");
+    let refused = store.commit(Batch::new().expect(&a, "k", Condition::Absent).put(&a, "k", "x")).await.unwrap_err();
+    assert_eq!((refused.kind(), proxy.round_trips()), (ErrorKind::Conflict, 2), "a commit that is refused");
+    store.commit(Batch::new().put(&Namespace::new(["first"]).unwrap(), "k", "v")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 8, "the first commit to a partition: four more");
+    assert!(store.get(&a, "k").await.unwrap().is_some());
+    assert_eq!(proxy.round_trips(), 1, "a get");
+    assert_eq!(store.get_many(&a, &["k", "none", "long"], true).await.unwrap().iter().flatten().count(), 2);
+    assert_eq!(proxy.round_trips(), 1, "a get of many");
+    assert_eq!(store.scan(&a, ScanOptions::new().with_values(true)).await.unwrap().entries.len(), 2);
+    assert_eq!(proxy.round_trips(), 1, "a page with bodies");
+    assert_eq!(store.namespaces(NamespacesOptions::new()).await.unwrap().namespaces.len(), 2);
+    assert_eq!(proxy.round_trips(), 1, "a page of namespaces");
+    store.current_version(&a.partition()).await.unwrap();
+    assert_eq!(proxy.round_trips(), 1, "the version");
 }
 
 /// Neither batch puts or removes a row, so the number of the counter stays as it is. The time stands still, since a batch that waits for

@@ -22,7 +22,7 @@ async fn proxied(database: &Database) -> (MysqlStore, Proxy) {
 
 /// Opens it with a limit on how long an answer may take.
 async fn proxied_within(database: &Database, timeout: Duration) -> (MysqlStore, Proxy) {
-    let (proxy, url) = crate::servers::mysql::proxied(database).await;
+    let (proxy, url) = crate::servers::mysql::proxied(&database.url).await;
     let store = MysqlStore::open_with(MysqlOptions::new(url).with_connections_max(1).with_timeout(timeout)).await.unwrap();
     (store, proxy)
 }
@@ -44,6 +44,8 @@ async fn calls_take_the_documented_round_trips() {
     let batch = (0..20).fold(Batch::new(), |batch, number| batch.expect(&a, format!("none{number}"), Condition::Absent));
     store.commit(batch.expect(&a, "d/", Condition::NoneBeneath).put(&a, "k", "w").delete_prefix(&a, "x/")).await.unwrap();
     assert_eq!(proxy.round_trips(), 2, "a commit with conditions");
+    let refused = store.commit(Batch::new().expect(&a, "k", Condition::Absent).put(&a, "k", "x")).await.unwrap_err();
+    assert_eq!((refused.kind(), proxy.round_trips()), (ErrorKind::Conflict, 2), "a commit that is refused");
     store.commit((0..200).fold(Batch::new(), |batch, n| batch.put(&a, format!("d/{n}"), vec![7; 4_096]))).await.unwrap();
     assert_eq!(proxy.round_trips(), 2, "a commit of 200 bodies");
     store.commit(Batch::new().put(&a, "long", vec![1; 200_000])).await.unwrap();

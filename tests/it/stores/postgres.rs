@@ -348,6 +348,9 @@ async fn each_call_is_one_round_trip() {
         cost("commit of a put");
         store.commit(mixed(&format!("d1/conditional {round}"))).await.unwrap();
         cost("commit of a transaction");
+        let refused = store.commit(mixed(&format!("d1/conditional {round}"))).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused:?}");
+        cost("commit that is refused");
         store.current_version(&namespace().partition()).await.unwrap();
         cost("current_version");
         store.describe().await.unwrap();

@@ -36,6 +36,8 @@ async fn each_call_is_one_round_trip() {
     let conditions = (0..20).fold(Batch::new(), |batch, number| batch.expect(&a, format!("none{number}"), Condition::Absent));
     store.commit(conditions.delete_prefix(&a, "d1/").put(&a, "k", "v")).await.unwrap();
     assert_eq!(proxy.round_trips(), 1, "a commit with conditions");
+    let refused = store.commit(Batch::new().expect(&a, "k", Condition::Absent).put(&a, "k", "w")).await.unwrap_err();
+    assert_eq!((refused.kind(), proxy.round_trips()), (ErrorKind::Conflict, 1), "a commit that is refused");
     assert!(store.get(&a, "k").await.unwrap().is_some());
     assert_eq!(proxy.round_trips(), 1, "a get");
     assert!(store.get_many(&a, &["k", "d0/000", "none"], true).await.unwrap()[1].is_some());

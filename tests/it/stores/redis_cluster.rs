@@ -1,14 +1,16 @@
-//! Redis Cluster: a store that spreads over all masters, whose slots move to other nodes while in use.
+//! Redis Cluster: how many round trips calls take, and how the partitions of a store spread over the masters. While the store is in use,
+//! slots move, replicas take over, and keys are lost.
 
 use super::namespace;
 use crate::servers::redis::{prefix_in_cluster, prefix_in_own_cluster};
+use crate::servers::redis_nodes::Nodes;
 use redis::{Connection, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use treehold::ErrorKind;
-use treehold::store::{Batch, Condition, Namespace, NamespacesOptions, RedisOptions, RedisStore, Store, StoreExt};
+use treehold::store::{Batch, Condition, Namespace, NamespacesOptions, RedisOptions, RedisStore, ScanOptions, Store, StoreExt};
 
 /// A master of the cluster.
 struct Master {
@@ -149,6 +151,49 @@ async fn store_follows_its_moving_slot() {
 /// Returns a namespace in the partition of a user.
 fn space(user: usize) -> Namespace {
     Namespace::new(["acme", &format!("u{user}"), "notes"]).unwrap()
+}
+
+/// One node has all slots, so one proxy sees every request.
+#[tokio::test]
+#[ignore = "needs redis-server, which it starts: run scripts/servers.sh"]
+async fn calls_take_the_documented_round_trips() {
+    let mut nodes = Nodes::start(1);
+    let proxy = nodes.proxied().await;
+    let options = RedisOptions::new(format!("redis+cluster://127.0.0.1:{}", proxy.port)).with_prefix("counted");
+    let store = RedisStore::open_with(options).await.unwrap();
+    let [known, new, absent] = [0, 1, 2].map(space);
+    // The node has every script afterwards, and both connections are open.
+    store.commit(Batch::new().put(&known, "k", "v")).await.unwrap();
+    store.scan(&known, ScanOptions::new().with_values(true)).await.unwrap();
+    proxy.round_trips();
+    store.commit(Batch::new().put(&known, "k", "w")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 1, "a commit");
+    store.commit(Batch::new().put(&new, "k", "v")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 6, "the first commit to a partition: five more");
+    store.commit(Batch::new().put(&new, "k", "w")).await.unwrap();
+    assert_eq!(proxy.round_trips(), 1, "the second commit to a partition");
+    let used = |space: &Namespace, condition| Batch::new().expect(space, "k", condition).put(space, "k", "x");
+    let refused = store.commit(used(&new, Condition::Absent)).await.unwrap_err();
+    assert_eq!((refused.kind(), proxy.round_trips()), (ErrorKind::Conflict, 1), "a commit that is refused");
+    assert!(store.get(&new, "k").await.unwrap().is_some());
+    assert_eq!(proxy.round_trips(), 1, "a get");
+    assert_eq!(store.get_many(&new, &["k", "none"], true).await.unwrap().iter().flatten().count(), 1);
+    assert_eq!(proxy.round_trips(), 1, "a get of many");
+    assert_eq!(store.scan(&new, ScanOptions::new().with_values(true)).await.unwrap().entries.len(), 1);
+    assert_eq!(proxy.round_trips(), 1, "a page with bodies");
+    assert_eq!(store.current_version(&new.partition()).await.unwrap().number(), 2);
+    assert_eq!(proxy.round_trips(), 1, "the version");
+    assert_eq!(store.get(&absent, "k").await.unwrap(), None);
+    assert_eq!(proxy.round_trips(), 2, "a get from a partition that does not exist");
+    assert_eq!(store.current_version(&absent.partition()).await.unwrap().number(), 0);
+    assert_eq!(proxy.round_trips(), 2, "the version of a partition that does not exist");
+    let refused = store.commit(used(&absent, Condition::Exists)).await.unwrap_err();
+    assert_eq!((refused.kind(), proxy.round_trips()), (ErrorKind::Conflict, 2), "a refused commit to a partition that does not exist");
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut nodes.connect(0)).unwrap();
+    for expected in [2, 1] {
+        store.commit(Batch::new().put(&new, "k", "w")).await.unwrap();
+        assert_eq!(proxy.round_trips(), expected, "the first commit takes the script along");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
