@@ -3,7 +3,7 @@
 //! `fleet` prints predictions for 10^6 threads, 10^9 files and 1,000 servers, from costs that were measured on one machine. `--seed N`
 //! chooses another run, and `--quick` simulates fewer commits.
 //!
-//! `fleet compare ENGINE URL…` measures a store, fits the costs of the model to three of the runs, predicts the others, and prints the
+//! `fleet compare ENGINE URL…` measures a store, fits the costs of the model to four of the runs, predicts the others, and prints the
 //! errors. ENGINE is `postgres`, `mysql`, `redis` or `sqlite`. Each further URL is the same store on one node more. `--seconds N` is the
 //! length of each run, by default 3, and `--connections N` how many groups the process has under way at once, by default 4. It writes to
 //! partitions `fleet/…` and leaves the rows there.
@@ -19,7 +19,7 @@ mod measure;
 mod model;
 
 /// Fitted to PostgreSQL 15 on two processors that it shared with the writers, over loopback: `docs/scale.md` has the runs.
-const POSTGRES: Costs = Costs { group: 2.5e-4, batch: 1.7e-5, flush: 5.5e-5, round_trip: 2.1e-6 };
+const POSTGRES: Costs = Costs { group: 3.4e-4, batch: 8.7e-6, read: 6.8e-5, flush: 1.1e-5, round_trip: 2.8e-6 };
 
 /// Threads, and the users who own them: a partition each.
 const THREADS: usize = 1_000_000;
@@ -29,6 +29,17 @@ const SERVERS: usize = 1_000;
 
 /// The connections for writes of each server.
 const CONNECTIONS: usize = 4;
+
+/// The reads before each commit, in a run with reads.
+const READS: usize = 4;
+
+/// The runs of a store: writers, partitions and reads.
+const RUNS: [(usize, usize, usize); 9] =
+    [(1, 1, 0), (16, 1, 0), (16, 2, 0), (16, 4, 0), (16, 8, 0), (16, 16, 0), (1, 1, READS), (16, 1, READS), (16, 16, READS)];
+
+/// The runs on one node that the costs of commits are fitted to, and the one that the cost of a read is fitted to afterwards.
+const FITTED: [(usize, usize, usize); 3] = [(1, 1, 0), (16, 1, 0), (16, 16, 0)];
+const FITTED_READS: (usize, usize, usize) = (16, 16, READS);
 
 /// The longest time in seconds that 99 of 100 commits may take at the capacity.
 const PATIENCE: f64 = 0.05;
@@ -65,10 +76,10 @@ fn predict(seed: u64, batches: f64) {
     println!("{THREADS} threads of {USERS} users, {SERVERS} servers, PostgreSQL-compatible nodes of 2 processors");
     println!();
     println!(
-        "| nodes | commits/s with a p99 below {} ms | p50 and p99 at half of that | a node is lost for 3 s: p99, longest | a user with 5 % of all: commits/s |",
+        "| nodes | commits/s with a p99 below {} ms | p50 and p99 at half of that | a node is lost for 3 s: p99, longest | a user with 5 % of all: commits/s | {READS} reads before each: commits/s |",
         PATIENCE * 1e3
     );
-    println!("| ---: | ---: | ---: | ---: | ---: |");
+    println!("| ---: | ---: | ---: | ---: | ---: | ---: |");
     for nodes in [1, 2, 3, 10, 30] {
         let fleet = Fleet {
             costs: POSTGRES,
@@ -79,6 +90,7 @@ fn predict(seed: u64, batches: f64) {
             connections: CONNECTIONS,
             partitions: USERS,
             load: Load::Writers(0),
+            reads: 0,
             lost: None,
             seconds: 1.0,
             seed,
@@ -92,8 +104,15 @@ fn predict(seed: u64, batches: f64) {
             ..fleet.clone()
         });
         let hot = self::capacity(&fleet, 0.05, batches);
+        let reading = self::capacity(&Fleet { reads: READS, ..fleet }, 0.0, batches);
         let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
-        println!("| {nodes} | {capacity:.0} | {}, {} | {}, {:.1} s | {hot:.0} |", ms(half.p50), ms(half.p99), ms(lost.p99), lost.longest);
+        println!(
+            "| {nodes} | {capacity:.0} | {}, {} | {}, {:.1} s | {hot:.0} | {reading:.0} |",
+            ms(half.p50),
+            ms(half.p99),
+            ms(lost.p99),
+            lost.longest
+        );
     }
     println!();
     println!("bytes: {:.1} TB for {FILES:.0e} files of 1 KiB", FILES * FILE_BYTES / 1e12);
@@ -124,8 +143,8 @@ async fn compare(grouping: Grouping, urls: &[&str], seconds: f64, connections: u
     let mut runs = Vec::new();
     for (index, url) in urls.iter().enumerate() {
         let store = open_store(url, &OpenStoreOptions::new()).await?;
-        for (writers, partitions) in [(1, 1), (16, 1), (16, 2), (16, 4), (16, 8), (16, 16)] {
-            let measured = measure(&store, writers, partitions, seconds).await?;
+        for numbers in RUNS {
+            let measured = measure(&store, numbers, seconds).await?;
             println!("measured: {} nodes, {measured:?}", index + 1);
             runs.push((index + 1, measured));
         }
@@ -139,30 +158,34 @@ async fn compare(grouping: Grouping, urls: &[&str], seconds: f64, connections: u
         connections,
         partitions: measured.partitions,
         load: Load::Writers(measured.writers),
+        reads: measured.reads,
         lost: None,
         seconds: 1.0,
         seed,
     };
-    let is_given =
-        |nodes: usize, measured: &Measured| nodes == 1 && [(1, 1), (16, 1), (16, 16)].contains(&(measured.writers, measured.partitions));
-    let given: Vec<&Measured> = runs.iter().filter(|(nodes, measured)| is_given(*nodes, measured)).map(|(_, measured)| measured).collect();
-    let fault = |costs: Costs| -> f64 {
-        let errors =
-            given.iter().map(|measured| (run(&fleet(costs, 1, measured)).commits_per_second / measured.commits_per_second).ln().powi(2));
-        errors.sum()
+    let numbers = |measured: &Measured| (measured.writers, measured.partitions, measured.reads);
+    let of_one_node = |wanted: (usize, usize, usize)| {
+        let found = runs.iter().find(|(nodes, measured)| *nodes == 1 && numbers(measured) == wanted).map(|(_, measured)| measured);
+        found.ok_or_else(|| Error::invalid_argument("write the URL of a store"))
     };
-    let costs = fit(fault, seed);
+    let given = FITTED.into_iter().map(of_one_node).collect::<Result<Vec<_>>>()?;
+    let ratio = |costs: Costs, measured: &Measured| run(&fleet(costs, 1, measured)).commits_per_second / measured.commits_per_second;
+    let fault = |costs: Costs| -> f64 { given.iter().map(|measured| ratio(costs, measured).ln().powi(2)).sum() };
+    let reading = of_one_node(FITTED_READS)?;
+    let costs = fit_read(fit(fault, seed), |costs| ratio(costs, reading) > 1.0);
     println!("{costs:?}");
-    println!("| nodes | partitions | writers | measured commits/s | predicted | error | measured p99 | predicted |");
-    println!("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| nodes | partitions | writers | reads | measured commits/s | predicted | error | measured p99 | predicted |");
+    println!("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for (nodes, measured) in &runs {
         let predicted = run(&fleet(costs, *nodes, measured));
         let error = predicted.commits_per_second / measured.commits_per_second - 1.0;
-        let note = if is_given(*nodes, measured) { " (fitted)" } else { "" };
+        let is_fitted = *nodes == 1 && (FITTED.contains(&numbers(measured)) || numbers(measured) == FITTED_READS);
+        let note = if is_fitted { " (fitted)" } else { "" };
         println!(
-            "| {nodes} | {} | {} | {:.0} | {:.0} | {:+.0} %{note} | {:.1} ms | {:.1} ms |",
+            "| {nodes} | {} | {} | {} | {:.0} | {:.0} | {:+.0} %{note} | {:.1} ms | {:.1} ms |",
             measured.partitions,
             measured.writers,
+            measured.reads,
             measured.commits_per_second,
             predicted.commits_per_second,
             error * 100.0,
@@ -173,19 +196,34 @@ async fn compare(grouping: Grouping, urls: &[&str], seconds: f64, connections: u
     Ok(())
 }
 
-/// Finds costs with a small fault, by steps at random from a usual server's.
+/// Finds the cost of a read, by halving a range. `is_too_fast` says whether a fleet with these costs commits more than was measured.
+fn fit_read(costs: Costs, is_too_fast: impl Fn(Costs) -> bool) -> Costs {
+    let (mut low, mut high) = (0.0, 0.01);
+    for _ in 0..30 {
+        let read = (low + high) / 2.0;
+        if is_too_fast(Costs { read, ..costs }) { low = read } else { high = read }
+    }
+    Costs { read: (low + high) / 2.0, ..costs }
+}
+
+/// Finds costs of commits with a small fault, by steps at random from those of several usual servers.
 fn fit(fault: impl Fn(Costs) -> f64, seed: u64) -> Costs {
     let mut random = Random::new(seed);
-    let mut best = Costs { group: 2e-4, batch: 2e-5, flush: 1e-3, round_trip: 2e-4 };
-    let mut least = fault(best);
-    for step in 0..1_500 {
-        let reach = 3.0 / (1.0 + f64::from(step) / 100.0);
-        let mut vary = |cost: f64| cost * (reach * (random.part() - 0.5)).exp();
-        let tried = Costs { group: vary(best.group), batch: vary(best.batch), flush: vary(best.flush), round_trip: vary(best.round_trip) };
-        let found = fault(tried);
-        if found < least {
-            (best, least) = (tried, found);
+    let starts = [2e-4, 2e-5].into_iter().flat_map(|group| [1e-3, 1e-4, 1e-5].map(|flush| (group, flush)));
+    let found = starts.map(|(group, flush)| {
+        let mut best = Costs { group, batch: group / 10.0, read: 0.0, flush, round_trip: group };
+        let mut least = fault(best);
+        for step in 0..500 {
+            let reach = 3.0 / (1.0 + f64::from(step) / 50.0);
+            let mut vary = |cost: f64| cost * (reach * (random.part() - 0.5)).exp();
+            let (group, batch) = (vary(best.group), vary(best.batch));
+            let tried = Costs { group, batch, flush: vary(best.flush), round_trip: vary(best.round_trip), ..best };
+            let tried_fault = fault(tried);
+            if tried_fault < least {
+                (best, least) = (tried, tried_fault);
+            }
         }
-    }
-    best
+        (best, least)
+    });
+    found.min_by(|(_, one), (_, other)| one.total_cmp(other)).expect("there are starts").0
 }

@@ -13,13 +13,15 @@ const BODY_BYTES: usize = 512;
 pub(crate) struct Measured {
     pub(crate) writers: usize,
     pub(crate) partitions: usize,
+    /// The reads before each commit.
+    pub(crate) reads: usize,
     pub(crate) commits_per_second: f64,
     /// In seconds.
     pub(crate) p99: f64,
 }
 
-/// Has writers put rows, each into one partition, after a short time without counting.
-pub(crate) async fn measure(store: &Arc<dyn Store>, writers: usize, partitions: usize, seconds: f64) -> Result<Measured> {
+/// Has writers put rows, each into one partition and after some reads of rows there. Does not count a short time at the beginning.
+pub(crate) async fn measure(store: &Arc<dyn Store>, (writers, partitions, reads): (usize, usize, usize), seconds: f64) -> Result<Measured> {
     let began = Instant::now() + Duration::from_secs_f64(0.3);
     let until = began + Duration::from_secs_f64(seconds);
     let tasks: Vec<_> = (0..writers)
@@ -28,7 +30,10 @@ pub(crate) async fn measure(store: &Arc<dyn Store>, writers: usize, partitions: 
             tokio::spawn(async move {
                 let space = Namespace::new(["fleet", &format!("user-{}", writer % partitions), "notes"])?;
                 let mut times = Vec::new();
-                for number in 0.. {
+                for number in 0_usize.. {
+                    for read in 1..=reads {
+                        store.get(&space, &format!("{writer}/{}", (number + read * 7) % 1_000)).await?;
+                    }
                     let key = format!("{writer}/{}", number % 1_000);
                     let started = Instant::now();
                     store.commit(Batch::new().put(&space, key, vec![b'x'; BODY_BYTES])).await?;
@@ -50,5 +55,5 @@ pub(crate) async fn measure(store: &Arc<dyn Store>, writers: usize, partitions: 
     }
     times.sort_by(f64::total_cmp);
     let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or(0.0);
-    Ok(Measured { writers, partitions, commits_per_second: times.len() as f64 / seconds, p99 })
+    Ok(Measured { writers, partitions, reads, commits_per_second: times.len() as f64 / seconds, p99 })
 }

@@ -3,6 +3,7 @@
 //! A batch waits in the queue of its partition at its server. When the partition has no group under way and the server a free connection,
 //! all that waits there, up to [`Grouping::max`], goes as one group to the node of the partition. There it takes a processor, and then waits
 //! for a flush: flushes of a node take turns, and each covers all groups that wait when it begins. The answer ends every batch of the group.
+//! Reads come before a batch, one after the other. Each takes a processor of the node, and waits for nothing else.
 //!
 //! All randomness comes from one seed, and events of one moment happen in the order in which they were planned. So a run with the same
 //! numbers gives the same answer on every machine.
@@ -17,6 +18,8 @@ pub(crate) struct Costs {
     pub(crate) group: f64,
     /// Of a processor for each batch in it.
     pub(crate) batch: f64,
+    /// Of a processor for a read of one row.
+    pub(crate) read: f64,
     /// Of a flush to the disk.
     pub(crate) flush: f64,
     /// From a server to the node and back, with the work of the server.
@@ -51,6 +54,8 @@ pub(crate) struct Fleet {
     pub(crate) connections: usize,
     pub(crate) partitions: usize,
     pub(crate) load: Load,
+    /// How many reads of its partition come before each batch.
+    pub(crate) reads: usize,
     /// A node that is gone from one time to another, in seconds from the start. Its partitions wait.
     pub(crate) lost: Option<(usize, f64, f64)>,
     /// The length of the run in seconds.
@@ -71,7 +76,7 @@ pub(crate) enum Load {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) commits_per_second: f64,
-    /// The times of answers in seconds: in the middle, of 99 in 100, and the longest.
+    /// The times of commits in seconds: in the middle, of 99 in 100, and the longest.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) longest: f64,
@@ -94,17 +99,47 @@ struct Group {
     batches: Vec<Batch>,
 }
 
+/// A read, and those that follow it before the batch.
+#[derive(Debug)]
+struct Read {
+    partition: usize,
+    writer: Option<usize>,
+    /// How many come after it.
+    left: usize,
+}
+
+/// What takes a processor of a node.
+#[derive(Debug)]
+enum Work {
+    Group(Group),
+    Read(Read),
+}
+
+impl Work {
+    fn partition(&self) -> usize {
+        match self {
+            Self::Group(group) => group.partition,
+            Self::Read(read) => read.partition,
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Event {
-    /// A batch of a partition, from a writer or from nobody in particular.
+    /// A request for a partition, from a writer or from nobody in particular: reads, then a batch.
+    Begun {
+        partition: usize,
+        writer: Option<usize>,
+    },
+    /// The batch of a request.
     Sent {
         partition: usize,
         writer: Option<usize>,
     },
-    /// The next batch of the arrivals.
+    /// The next request of the arrivals.
     Arrival,
-    Arrived(Group),
-    Computed(Group),
+    Arrived(Work),
+    Computed(Work),
     Flushed {
         node: usize,
     },
@@ -132,12 +167,12 @@ struct Server {
 #[derive(Debug, Default)]
 struct Node {
     busy: usize,
-    computing: VecDeque<Group>,
+    computing: VecDeque<Work>,
     flushing: Vec<Group>,
     to_flush: Vec<Group>,
     is_lost: bool,
     /// What came while it was lost.
-    held: Vec<Group>,
+    held: Vec<Work>,
     commits: u64,
 }
 
@@ -231,7 +266,7 @@ pub(crate) fn run(fleet: &Fleet) -> Outcome {
     match fleet.load {
         Load::Writers(count) => {
             for writer in 0..count {
-                run.plan(0.0, Event::Sent { partition: writer % fleet.partitions, writer: Some(writer) });
+                run.plan(0.0, Event::Begun { partition: writer % fleet.partitions, writer: Some(writer) });
             }
         }
         Load::Arrivals { .. } => run.plan(0.0, Event::Arrival),
@@ -262,6 +297,10 @@ impl Run<'_> {
     fn happen(&mut self, event: Event) {
         let Costs { flush, round_trip, .. } = self.fleet.costs;
         match event {
+            Event::Begun { partition, writer } => match self.fleet.reads.checked_sub(1) {
+                Some(left) => self.plan(round_trip / 2.0, Event::Arrived(Work::Read(Read { partition, writer, left }))),
+                None => self.happen(Event::Sent { partition, writer }),
+            },
             Event::Sent { partition, writer } => {
                 self.partitions[partition].waiting.push_back(Batch { at: self.now, writer });
                 self.begin(partition);
@@ -271,23 +310,28 @@ impl Run<'_> {
                 let count = self.partitions.len();
                 let is_hot = self.random.part() < hot;
                 let partition = if is_hot { 0 } else { (self.random.part() * count as f64) as usize % count };
-                self.happen(Event::Sent { partition, writer: None });
+                self.happen(Event::Begun { partition, writer: None });
                 let pause = self.random.pause(1.0 / per_second);
                 self.plan(pause, Event::Arrival);
             }
-            Event::Arrived(group) => {
-                let node = self.node(group.partition);
+            Event::Arrived(work) => {
+                let node = self.node(work.partition());
                 if self.nodes[node].is_lost {
-                    self.nodes[node].held.push(group);
+                    self.nodes[node].held.push(work);
                 } else {
-                    self.nodes[node].computing.push_back(group);
+                    self.nodes[node].computing.push_back(work);
                     self.compute(node);
                 }
             }
-            Event::Computed(group) => {
-                let node = self.node(group.partition);
+            Event::Computed(work) => {
+                let node = self.node(work.partition());
                 self.nodes[node].busy -= 1;
-                self.nodes[node].to_flush.push(group);
+                match work {
+                    Work::Group(group) => self.nodes[node].to_flush.push(group),
+                    Work::Read(Read { partition, writer, left: 0 }) => self.plan(round_trip / 2.0, Event::Sent { partition, writer }),
+                    // From the node to the server, and back with the next one.
+                    Work::Read(read) => self.plan(round_trip, Event::Arrived(Work::Read(Read { left: read.left - 1, ..read }))),
+                }
                 self.compute(node);
                 self.flush(node, flush);
             }
@@ -303,7 +347,7 @@ impl Run<'_> {
                 for Batch { at, writer } in group.batches {
                     self.times.push(self.now - at);
                     if writer.is_some() {
-                        self.plan(0.0, Event::Sent { partition, writer });
+                        self.plan(0.0, Event::Begun { partition, writer });
                     }
                 }
                 self.partitions[partition].is_under_way = false;
@@ -320,9 +364,8 @@ impl Run<'_> {
                 }
             }
             Event::Back { node } => {
-                for group in std::mem::take(&mut self.nodes[node].held) {
-                    self.nodes[node].computing.push_back(group);
-                }
+                let held = std::mem::take(&mut self.nodes[node].held);
+                self.nodes[node].computing.extend(held);
                 self.compute(node);
             }
         }
@@ -345,15 +388,19 @@ impl Run<'_> {
         self.servers[server].under_way += 1;
         let count = state.waiting.len().min(max);
         let batches = state.waiting.drain(..count).collect();
-        self.plan(self.fleet.costs.round_trip / 2.0, Event::Arrived(Group { partition, batches }));
+        self.plan(self.fleet.costs.round_trip / 2.0, Event::Arrived(Work::Group(Group { partition, batches })));
     }
 
     fn compute(&mut self, node: usize) {
-        let Costs { group: of_group, batch, .. } = self.fleet.costs;
+        let Costs { group: of_group, batch, read, .. } = self.fleet.costs;
         while self.nodes[node].busy < self.fleet.processors {
-            let Some(group) = self.nodes[node].computing.pop_front() else { return };
+            let Some(work) = self.nodes[node].computing.pop_front() else { return };
             self.nodes[node].busy += 1;
-            self.plan(of_group + batch * group.batches.len() as f64, Event::Computed(group));
+            let seconds = match &work {
+                Work::Group(group) => of_group + batch * group.batches.len() as f64,
+                Work::Read(_) => read,
+            };
+            self.plan(seconds, Event::Computed(work));
         }
     }
 
@@ -394,7 +441,7 @@ impl Run<'_> {
 mod tests {
     use super::*;
 
-    const COSTS: Costs = Costs { group: 1e-4, batch: 1e-5, flush: 1e-3, round_trip: 2e-4 };
+    const COSTS: Costs = Costs { group: 1e-4, batch: 1e-5, read: 3e-5, flush: 1e-3, round_trip: 2e-4 };
 
     fn fleet(nodes: usize, partitions: usize, load: Load) -> Fleet {
         Fleet {
@@ -406,6 +453,7 @@ mod tests {
             connections: 64,
             partitions,
             load,
+            reads: 0,
             lost: None,
             seconds: 20.0,
             seed: 1,
@@ -418,6 +466,22 @@ mod tests {
         let expected = COSTS.group + COSTS.batch + COSTS.flush + COSTS.round_trip;
         assert!((outcome.p50 - expected).abs() < 1e-9 && (outcome.longest - expected).abs() < 1e-9, "{outcome:?}");
         assert!((outcome.commits_per_second * expected - 1.0).abs() < 0.01, "{outcome:?}");
+    }
+
+    #[test]
+    fn reads_come_one_after_the_other_and_take_processors_from_commits() {
+        let one = run(&Fleet { reads: 3, ..fleet(1, 1, Load::Writers(1)) });
+        let commit = COSTS.group + COSTS.batch + COSTS.flush + COSTS.round_trip;
+        let request = commit + 3.0 * (COSTS.read + COSTS.round_trip);
+        assert!((one.longest - commit).abs() < 1e-9, "{one:?}");
+        assert!((one.commits_per_second * request - 1.0).abs() < 0.01, "{one:?}");
+        // The processor of one node limits these: 100 reads take 3 ms of it.
+        let busy = Fleet { reads: 100, processors: 1, ..fleet(1, 64, Load::Writers(640)) };
+        let (many, twice) = (run(&busy), run(&Fleet { processors: 2, ..busy.clone() }));
+        assert!(many.commits_per_second < 1.0 / (100.0 * COSTS.read), "{many:?}");
+        assert!(twice.commits_per_second > 1.8 * many.commits_per_second, "{many:?} {twice:?}");
+        let lost = run(&Fleet { lost: Some((0, 0.0, 5.0)), reads: 1, ..fleet(1, 4, Load::Writers(4)) });
+        assert!(lost.commits_per_second > 0.0 && lost.longest < 1.0, "reads wait for the node, and commits come after them: {lost:?}");
     }
 
     #[test]
