@@ -12,7 +12,7 @@ pub struct SessionsOptions {
     pub batch_max: usize,
     /// The largest append in bytes. Default 16 MiB.
     pub batch_bytes_max: usize,
-    /// The most entries of one page. Default 1,000.
+    /// The most entries of one page, at least 1. Default 1,000.
     pub page_max: usize,
     /// How long a repeated append with the same idempotency key is recognised. Default 24 hours.
     pub idempotency_time: Duration,
@@ -63,7 +63,7 @@ impl SessionsOptions {
         self
     }
 
-    /// Sets the most entries of one page.
+    /// Sets the most entries of one page; 0 counts as 1.
     #[must_use]
     pub fn with_page_max(mut self, entries: usize) -> Self {
         self.page_max = entries;
@@ -90,5 +90,25 @@ impl SessionsOptions {
     pub fn with_accept_orphan_results(mut self, accept: bool) -> Self {
         self.accept_orphan_results = accept;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sessions;
+    use std::sync::Arc;
+    use treehold_store::MemoryStore;
+
+    /// Regression: a sweep with such pages never ended, and an inspector's list panicked.
+    #[tokio::test]
+    async fn page_has_at_least_one_entry() {
+        let sessions = Sessions::new(Arc::new(MemoryStore::new())).with_options(SessionsOptions::new().with_page_max(0));
+        for id in ["s", "t"] {
+            sessions.get_or_create("acme", "ada", "helper", Some(id)).await.expect("created");
+        }
+        assert_eq!(sessions.options().page_max, 1);
+        let page = sessions.list("acme", "ada", 9, None).await.expect("listed");
+        assert_eq!((page.sessions.len(), page.next.is_some()), (1, true));
     }
 }

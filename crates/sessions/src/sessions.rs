@@ -109,6 +109,8 @@ impl Sessions {
     #[must_use]
     pub fn with_options(mut self, options: SessionsOptions) -> Self {
         self.options = options;
+        // A page without entries would never end a listing.
+        self.options.page_max = self.options.page_max.max(1);
         self
     }
 
