@@ -106,7 +106,7 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// Returns a random number for an id, which is not zero and no secret. A UUID would cost a system call.
+/// Returns a random number for an id. It is never zero, and need not be secret. A UUID would cost a system call.
 fn random_id() -> u64 {
     crate::random::number().max(1)
 }

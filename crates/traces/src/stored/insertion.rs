@@ -28,7 +28,7 @@ pub(super) struct InsertionRow {
 }
 
 impl Traces {
-    /// Records the rows of insertions that were interrupted for removal. Looks at `insertions_max` insertions at most, besides those that fail.
+    /// Records for removal the rows of interrupted insertions. Looks at `insertions_max` insertions at most, besides those that fail.
     ///
     /// Cost: one round trip if there are none.
     ///
@@ -58,7 +58,7 @@ impl Traces {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Records the rows of an insertion for removal if it was interrupted.
+    /// Records for removal the rows of an insertion, if it was interrupted.
     async fn give_up_interrupted(&self, item: &Item) -> Result<()> {
         let InsertionRow { removal } = stored(&format!("record `{}` of an import", item.key.escape_debug()), &item.value)?;
         let data = removal.rows().data(&removal.data)?;
