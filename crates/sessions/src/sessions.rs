@@ -109,7 +109,7 @@ impl Sessions {
     #[must_use]
     pub fn with_options(mut self, options: SessionsOptions) -> Self {
         self.options = options;
-        // A page without entries would never end a listing.
+        // A page without entries would end no list.
         self.options.page_max = self.options.page_max.max(1);
         self
     }

@@ -107,7 +107,9 @@ impl Traces {
     /// Sets limits and other settings.
     #[must_use]
     pub fn with_options(mut self, options: TracesOptions) -> Self {
-        self.options = options;
+        let page_max = options.page_max;
+        // A page without entries would end no list.
+        self.options = options.with_page_max(page_max);
         self
     }
 

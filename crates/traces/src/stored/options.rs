@@ -102,3 +102,20 @@ impl TracesOptions {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Traces;
+    use std::sync::Arc;
+    use treehold_store::MemoryStore;
+
+    #[test]
+    fn page_has_at_least_one_entry_and_at_most_the_maximum() {
+        for (given, used) in [(0, 1), (7, 7), (PAGE_MAX + 1, PAGE_MAX)] {
+            let mut options = TracesOptions::new();
+            options.page_max = given;
+            assert_eq!(Traces::new(Arc::new(MemoryStore::new())).with_options(options).options().page_max, used);
+        }
+    }
+}
