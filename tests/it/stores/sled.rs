@@ -2,6 +2,7 @@
 
 use super::namespace;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 use treehold::ErrorKind;
 use treehold::store::{Batch, ScanOptions, SledOptions, SledStore, Store};
@@ -93,6 +94,17 @@ fn foreign_directory_is_refused_unchanged() {
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
 }
 
+/// Opens a directory without the store. A process that another test starts has the lock of a closed directory until it runs its program,
+/// and the engine does not wait.
+fn opened_by_the_engine(directory: &Path) -> ::sled::Db {
+    loop {
+        match ::sled::open(directory) {
+            Err(error) if error.to_string().contains("could not acquire lock") => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
 #[test]
 fn another_programs_rows_and_a_newer_format_are_refused() {
     for (key, value, kind) in [
@@ -101,12 +113,12 @@ fn another_programs_rows_and_a_newer_format_are_refused() {
         (b"f", b"treehold rows 4", ErrorKind::Unsupported),
     ] {
         let directory = tempfile::tempdir().unwrap();
-        let theirs = ::sled::open(directory.path()).unwrap();
+        let theirs = opened_by_the_engine(directory.path());
         theirs.insert(key, value).unwrap();
         drop(theirs);
         let error = SledStore::open(directory.path()).unwrap_err();
         assert_eq!(error.kind(), kind, "{error:?}");
-        assert_eq!(::sled::open(directory.path()).unwrap().len(), 1, "nothing was written");
+        assert_eq!(opened_by_the_engine(directory.path()).len(), 1, "nothing was written");
     }
 }
 
