@@ -11,6 +11,8 @@ pub mod backend;
 mod background;
 pub mod checkpoint;
 pub mod composite;
+#[cfg(all(feature = "filesystem", unix))]
+mod flock;
 mod index;
 pub mod layer;
 #[cfg(all(feature = "filesystem", unix))]

@@ -3,8 +3,9 @@
 //! Everything is reached by handle, because other programs may move or replace any directory while the mirror lives.
 
 use super::bases::Bases;
+use crate::flock::Flock;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -78,8 +79,7 @@ pub(super) struct State {
     parent: File,
     name: OsString,
     handle: File,
-    /// Locked until it is closed.
-    _lock: OwnedFd,
+    _lock: Flock<OwnedFd>,
     /// The path of the private directory, for messages.
     host: PathBuf,
 }
@@ -103,13 +103,12 @@ impl State {
                 Err(Errno::NOENT) => continue,
                 lock => lock.map_err(fault)?,
             };
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(Errno::INTR) => continue,
-                locked => locked.map_err(fault)?,
-            }
+            let lock = match Flock::try_take(lock) {
+                Err((_, Errno::WOULDBLOCK)) => return Ok(None),
+                locked => locked.map_err(|(_, errno)| fault(errno))?,
+            };
             // A lock on a file that was removed in between protects nothing.
-            if fstat(&lock).map_err(fault)?.st_nlink > 0 {
+            if fstat(lock.file()).map_err(fault)?.st_nlink > 0 {
                 return Ok(Some(Self { parent, name: private, handle, _lock: lock, host }));
             }
         }

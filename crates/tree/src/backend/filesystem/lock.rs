@@ -9,9 +9,9 @@
 
 use super::Cancel;
 use super::meta::FileId;
+use crate::flock::Flock;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -33,19 +33,8 @@ static TURNS: [Mutex<()>; QUEUES] = [const { Mutex::new(()) }; QUEUES];
 #[derive(Debug)]
 pub(super) struct Lock {
     // Fields drop in this order, so that the next thread to get the mutex finds the directory unlocked.
-    _flocks: Vec<Flock>,
+    _flocks: Vec<Flock<OwnedFd>>,
     _turns: Vec<MutexGuard<'static, ()>>,
-}
-
-/// A directory locked between processes, through a handle of its own.
-#[derive(Debug)]
-struct Flock(OwnedFd);
-
-impl Drop for Flock {
-    fn drop(&mut self) {
-        // Closing is not enough if a forked child still shares the handle because it has not called exec yet.
-        let _ = flock(&self.0, FlockOperation::Unlock);
-    }
 }
 
 impl Lock {
@@ -68,13 +57,13 @@ impl Lock {
     }
 }
 
-fn flock_until(handle: OwnedFd, until: Instant, path: &VfsPath, cancel: &Cancel) -> Result<Option<Flock>> {
+fn flock_until(mut handle: OwnedFd, until: Instant, path: &VfsPath, cancel: &Cancel) -> Result<Option<Flock<OwnedFd>>> {
     let (mut pause, mut wait) = (PAUSE.0, LockWait::begin());
     loop {
-        match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(Flock(handle))),
-            Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) => {
+        match Flock::try_take(handle) {
+            Ok(locked) => return Ok(Some(locked)),
+            Err((unlocked, Errno::WOULDBLOCK)) => {
+                handle = unlocked;
                 cancel.check(path)?;
                 if Instant::now() >= until {
                     return Err(busy(path));
