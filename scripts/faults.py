@@ -15,7 +15,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -40,7 +39,7 @@ FAULTS = [
     ("EIO once, late", ["sync_file_range"], "error=EIO:delay_enter=700000:when={n}"),
 ]
 PHASES = {"create": 4, "open": 4, "write": 24}
-PATIENCE = 60
+PATIENCE = 180
 
 
 def point_calls(engine, phase, fault, calls):
@@ -476,13 +475,11 @@ class Serve:
     """Writes over HTTP."""
 
     def __init__(self, options, home):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        command = [options.program, "--config", "treehold.toml", "serve", "--listen", address]
-        self.process = subprocess.Popen(command, cwd=home, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.base = f"http://{address}"
-        self.is_up = bool(self.process.stdout.readline())
+        command = [options.program, "--config", "treehold.toml", "serve", "--listen", "127.0.0.1:0"]
+        self.process = subprocess.Popen(command, cwd=home, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                        text=True)
+        self.base = self.process.stdout.readline().strip().removesuffix("/mcp")
+        self.is_up = bool(self.base)
 
     def ask(self, method, path, body=None):
         request = urllib.request.Request(f"{self.base}/v1/fs{path}", data=body, method=method)

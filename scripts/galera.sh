@@ -66,7 +66,7 @@ fi
 as_user setsid sh -c 'echo \$\$ > "\$0/pid"; exec "\$@" >> "\$0/log" 2>&1' "\$node" \\
   $server --defaults-file="\$node/server.cnf" "\${options[@]}" < /dev/null > /dev/null 2>&1 &
 port=\$(sed -n 's/^port=//p' "\$node/server.cnf")
-for _ in \$(seq 600); do
+for _ in \$(seq 1200); do
   state=\$(mariadb --no-defaults -h 127.0.0.1 -P "\$port" -u root -Nse "SHOW STATUS LIKE 'wsrep_local_state_comment'" 2> /dev/null || true)
   if [ "\${state#*[[:space:]]}" = Synced ]; then exit 0; fi
   if ! kill -0 \$! 2> /dev/null; then break; fi

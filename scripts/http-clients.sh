@@ -24,7 +24,7 @@ mkdir "$work/tree" "$work/data"
 (cd "$work/tree" && exec env TREEHOLD_DATA="$work/data" "$treehold" serve --listen 127.0.0.1:0 > "$work/address" 2> "$work/log") &
 server=$!
 trap 'kill $server 2> /dev/null || true; wait $server 2> /dev/null || true; rm -rf "$work"' EXIT
-for _ in $(seq 100); do
+for _ in $(seq 600); do
   [ -s "$work/address" ] && break
   sleep 0.1
 done
@@ -38,7 +38,7 @@ if grep -E 'WARNING|Unable|Cannot parse' "$work/said"; then
   cat "$work/said"
   exit 1
 fi
-PYTHONPATH="$work" timeout 60 "$tools/python/bin/python" scripts/http/python_client.py "$base"
+PYTHONPATH="$work" timeout 180 "$tools/python/bin/python" scripts/http/python_client.py "$base"
 
 mkdir "$work/typescript"
 cp scripts/http/typescript_client.ts "$work/typescript/"
@@ -48,5 +48,5 @@ cd "$work/typescript"
 # Properties with a default are optional.
 node_modules/.bin/openapi-typescript "$work/openapi.json" --default-non-nullable false --output treehold.d.ts > "$work/said" 2>&1 || { cat "$work/said"; exit 1; }
 node_modules/.bin/tsc --strict --target es2022 --module nodenext --skipLibCheck --types node typescript_client.ts
-timeout 60 node typescript_client.js "$base"
+timeout 180 node typescript_client.js "$base"
 cd "$top"

@@ -25,7 +25,7 @@ mkdir "$work/tree" "$work/data"
 (cd "$work/tree" && exec env TREEHOLD_DATA="$work/data" "$treehold" serve --listen 127.0.0.1:0 > "$work/address" 2> "$work/log") &
 server=$!
 trap 'kill $server 2> /dev/null || true; wait $server 2> /dev/null || true; rm -rf "$work"' EXIT
-for _ in $(seq 100); do
+for _ in $(seq 600); do
   [ -s "$work/address" ] && break
   sleep 0.1
 done

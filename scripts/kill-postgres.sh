@@ -26,7 +26,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-${as:-} "$programs/initdb" -D "$data" -U postgres -A trust -E UTF8 > "$directory/initdb.log"
+${as:-} "$programs/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-sync > "$directory/initdb.log"
 cat > "$directory/start" << START
 ${as:-} $programs/pg_ctl -D $data -w -t 120 -l $data/log -o "-p $port -h 127.0.0.1 -k $directory/server" start > /dev/null 2>&1
 START

@@ -45,13 +45,13 @@ assert "vfs:///memories/a.md" in texts[7] or texts[7] == "Directory listing is n
 CHECK
 (cd "$work/here" && TREEHOLD_DATA="$work/data-http" exec "$treehold" serve --listen 127.0.0.1:0) > "$work/address" &
 started+=($!)
-for _ in $(seq 100); do [ -s "$work/address" ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -s "$work/address" ] && break; sleep 0.1; done
 url=$(head -n 1 "$work/address")
 for transport in stdio http; do
   echo "--- Claude Code over $transport"
   python3 "$top/scripts/mcp/scripted_model.py" "$work/script.json" "$work/told.json" > "$work/port.$transport" &
   started+=($!)
-  for _ in $(seq 100); do [ -s "$work/port.$transport" ] && break; sleep 0.1; done
+  for _ in $(seq 600); do [ -s "$work/port.$transport" ] && break; sleep 0.1; done
   home="$work/home/$transport"
   mkdir "$home"
   rm -f "$work/told.json"

@@ -14,7 +14,7 @@ trap '[ -z "$served" ] || kill "$served" 2> /dev/null || true; rm -rf "$work"' E
 mkdir "$work/here"
 (cd "$work/here" && TREEHOLD_DATA="$work/data" exec "$treehold" serve --listen 127.0.0.1:0 --conformance-fixtures) > "$work/address" &
 served=$!
-for _ in $(seq 100); do [ -s "$work/address" ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -s "$work/address" ] && break; sleep 0.1; done
 url=$(head -n 1 "$work/address")
 for requirements in 2026-07-28 2025-11-25; do
   echo "--- requirements of $requirements"

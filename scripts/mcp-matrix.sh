@@ -18,7 +18,7 @@ export TREEHOLD_DATA="$work/data" HOME="$work"
 cp "$top/README.md" "$work/here/"
 (cd "$work/here" && exec "$treehold" serve --listen 127.0.0.1:0) > "$work/address" &
 served=$!
-for _ in $(seq 100); do [ -s "$work/address" ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -s "$work/address" ] && break; sleep 0.1; done
 url=$(head -n 1 "$work/address")
 failures=0
 attempt() {

@@ -96,7 +96,7 @@ BINSTALL
     read -ra service <<< "$(sed -n 's/^ExecStart=//p' packaging/treehold.service | sed 's/127.0.0.1:7777/127.0.0.1:0/')"
     setpriv --reuid treehold --regid treehold --clear-groups "${service[@]}" > "$work/address" 2> "$work/serve.log" &
     local server=$!
-    for _ in $(seq 100); do [ -s "$work/address" ] && break; sleep 0.1; done
+    for _ in $(seq 600); do [ -s "$work/address" ] && break; sleep 0.1; done
     curl -fsS "$(sed 's#/mcp$##' "$work/address")/readyz" > /dev/null || { cat "$work/serve.log"; exit 1; }
     kill "$server"
     wait "$server" || true

@@ -10,14 +10,19 @@ import urllib.request
 
 from playwright.sync_api import sync_playwright
 
+# How long a browser may take to start, and to do one thing.
+MILLISECONDS_MAX = 120_000
+
 
 def main():
     base = sys.argv[1]
     description = json.load(urllib.request.urlopen(f"{base}/openapi.json"))
     operations = {operation["operationId"] for methods in description["paths"].values() for operation in methods.values()}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        arguments = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments, timeout=MILLISECONDS_MAX)
         page = browser.new_page()
+        page.set_default_timeout(MILLISECONDS_MAX)
         asked, complaints = [], []
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

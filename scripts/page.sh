@@ -22,8 +22,8 @@ mkdir "$work/tree"
 (cd "$work/tree" && exec env HOME="$work" TREEHOLD_DATA="$work/data" "$treehold" serve --listen 127.0.0.1:0 > "$work/address" 2> "$work/log") &
 server=$!
 trap 'kill $server 2> /dev/null || true; wait $server 2> /dev/null || true; rm -rf "$work"' EXIT
-for _ in $(seq 100); do
+for _ in $(seq 600); do
   [ -s "$work/address" ] && break
   sleep 0.1
 done
-timeout 120 "$tools/bin/python" scripts/page.py "$(sed 's#/mcp$##' "$work/address")"
+timeout 300 "$tools/bin/python" scripts/page.py "$(sed 's#/mcp$##' "$work/address")"

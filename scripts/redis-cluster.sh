@@ -25,9 +25,9 @@ trap 'exit 130' INT TERM
 
 is_free() { ! (exec 3<> "/dev/tcp/127.0.0.1/$1") 2> /dev/null; }
 
-# Waits up to 10 seconds for a command to succeed.
+# Waits up to 30 seconds for a command to succeed.
 until_true() {
-  for _ in $(seq 100); do
+  for _ in $(seq 300); do
     if "$@" > /dev/null 2>&1; then return; fi
     sleep 0.1
   done

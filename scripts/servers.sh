@@ -33,9 +33,9 @@ as_user() {
   if [ "$(id -u)" = 0 ]; then runuser -u "$user" -- "$@"; else "$@"; fi
 }
 
-# Waits up to 30 seconds for a command to succeed.
+# Waits up to two minutes for a command to succeed.
 until_ready() {
-  for _ in $(seq 150); do
+  for _ in $(seq 600); do
     if "$@" > /dev/null 2>&1; then return; fi
     sleep 0.2
   done
@@ -55,12 +55,12 @@ postgres() {
     : # It runs.
   elif [ -x "$initdb" ]; then
     local data=$directory/postgres port
-    port=$(free_port)
     mkdir "$data"
     chmod 755 "$directory"
     if [ "$(id -u)" = 0 ]; then chown postgres "$data"; fi
     as_user postgres "$initdb" -D "$data/data" -U postgres -A trust -E UTF8 --no-sync > "$directory/postgres.log"
-    as_user postgres "$(dirname "$initdb")/pg_ctl" -D "$data/data" -w -l "$data/log" -o "-p $port -h 127.0.0.1 -k $data" start > /dev/null
+    port=$(free_port)
+    as_user postgres "$(dirname "$initdb")/pg_ctl" -D "$data/data" -w -t 120 -l "$data/log" -o "-p $port -h 127.0.0.1 -k $data" start > /dev/null
     started+=("as_user postgres '$(dirname "$initdb")/pg_ctl' -D '$data/data' -m immediate stop")
     export TREEHOLD_TEST_POSTGRES_URL="postgres://postgres@127.0.0.1:$port/postgres"
   else
@@ -78,7 +78,6 @@ mysql() {
     : # It runs.
   elif [ -n "$server" ] && command -v mariadb-install-db > /dev/null; then
     local data=$directory/mysql port user
-    port=$(free_port)
     user=$(id -un)
     if [ "$user" = root ]; then user=mysql; fi
     mkdir "$data"
@@ -86,6 +85,7 @@ mysql() {
     if [ "$(id -u)" = 0 ]; then chown mysql "$data"; fi
     mariadb-install-db --no-defaults --datadir="$data/data" --user="$user" --auth-root-authentication-method=normal \
       --skip-test-db > "$directory/mysql.log" 2>&1
+    port=$(free_port)
     as_user mysql "$server" --no-defaults --datadir="$data/data" --port="$port" --bind-address=127.0.0.1 --socket="$data/socket" \
       --pid-file="$data/pid" > "$data/log" 2>&1 &
     until_ready mariadb-admin -h 127.0.0.1 -P "$port" -u root ping

@@ -28,9 +28,9 @@ trap finish EXIT
 trap 'exit 130' INT TERM
 
 start() { ${as:-} "$programs/pg_ctl" -D "$data/$1" -w -t 120 -l "$data/$1.log" -o "-p $2 -h 127.0.0.1 -k $data" start > /dev/null; }
-${as:-} "$programs/initdb" -D "$data/primary" -U postgres -A trust -E UTF8 > "$directory/initdb.log"
+${as:-} "$programs/initdb" -D "$data/primary" -U postgres -A trust -E UTF8 --no-sync > "$directory/initdb.log"
 start primary "$primary"
-${as:-} "$programs/pg_basebackup" -h 127.0.0.1 -p "$primary" -U postgres -D "$data/standby" -R -X stream
+${as:-} "$programs/pg_basebackup" -h 127.0.0.1 -p "$primary" -U postgres -D "$data/standby" -R -X stream --no-sync
 start standby "$standby"
 export TREEHOLD_TEST_POSTGRES_URL="postgres://postgres@127.0.0.1:$primary/postgres"
 export TREEHOLD_TEST_POSTGRES_STANDBY_URL="postgres://postgres@127.0.0.1:$standby/postgres"

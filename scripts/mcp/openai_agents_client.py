@@ -9,10 +9,14 @@ from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
 
 async def main():
     server = sys.argv[1:]
+    # By default, the SDK gives up after five seconds.
+    patience = 60
     if server[0].startswith("http"):
-        connection = MCPServerStreamableHttp(params={"url": server[0]})
+        params = {"url": server[0], "timeout": patience}
+        connection = MCPServerStreamableHttp(params=params, client_session_timeout_seconds=patience)
     else:
-        connection = MCPServerStdio(params={"command": server[0], "args": server[1:]})
+        params = {"command": server[0], "args": server[1:]}
+        connection = MCPServerStdio(params=params, client_session_timeout_seconds=patience)
     async with connection as files:
         assert "apply_patch" in [tool.name for tool in await files.list_tools()]
         name = f"/memories/{uuid.uuid4()}.md"

@@ -11,7 +11,9 @@ use tokio::sync::OnceCell;
 use treehold::store::{MysqlOptions, MysqlStore, Store};
 
 const VARIABLE: &str = "TREEHOLD_TEST_MYSQL_URL";
-const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long the server may take. An absent one refuses at once, and a stalled disk delays each change of a database.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A database that is dropped with this.
 pub(crate) struct Database {

@@ -11,6 +11,9 @@ use treehold::store::{PostgresOptions, PostgresStore};
 
 const VARIABLE: &str = "TREEHOLD_TEST_POSTGRES_URL";
 
+/// How long the server may take to accept a connection. An absent one refuses at once.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// Returns the URL of the server.
 pub(crate) fn server() -> String {
     url(VARIABLE, "postgres://postgres@127.0.0.1/postgres")
@@ -56,7 +59,7 @@ pub(crate) async fn distributed_schema() -> Schema {
 }
 
 async fn probe() -> Result<(), String> {
-    let connected = tokio::time::timeout(std::time::Duration::from_secs(3), connect(&server())).await;
+    let connected = tokio::time::timeout(PATIENCE, connect(&server())).await;
     let error: &dyn std::fmt::Display = match &connected {
         Ok(Ok(_)) => return Ok(()),
         Ok(Err(error)) => error,

@@ -11,6 +11,9 @@ use treehold::store::{RedisOptions, RedisStore};
 const VARIABLE: &str = "TREEHOLD_TEST_REDIS_URL";
 const CLUSTER_VARIABLE: &str = "TREEHOLD_TEST_REDIS_CLUSTER_URL";
 
+/// How long a server may take to accept a connection. An absent one refuses at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Returns the URL of the server.
 pub(crate) fn server() -> String {
     url(VARIABLE, "redis://127.0.0.1:6379")
@@ -94,7 +97,7 @@ async fn store(url: &str) -> (Arc<dyn treehold::store::Store>, Box<dyn std::any:
 
 async fn probe(server: &str, variable: &str, url: &str) -> Result<(), String> {
     let prefix = Prefix::new(url);
-    let options = RedisOptions::new(url).with_prefix(prefix.name.clone()).with_connect_timeout(Duration::from_secs(2));
+    let options = RedisOptions::new(url).with_prefix(prefix.name.clone()).with_connect_timeout(PATIENCE);
     RedisStore::open_with(options).await.map(drop).map_err(|error| absent(server, variable, &error))
 }
 
@@ -188,7 +191,7 @@ impl Prefix {
         let mut url = format!("{scheme}://{}", rest.split([',', '?']).next().unwrap());
         let mut redirects_left = 16;
         loop {
-            let mut connection = redis::Client::open(&url[..])?.get_connection_with_timeout(Duration::from_secs(2))?;
+            let mut connection = redis::Client::open(&url[..])?.get_connection_with_timeout(PATIENCE)?;
             match redis::cmd("EXISTS").arg(self.key("rows")).exec(&mut connection) {
                 Ok(()) => return Ok(connection),
                 // Two nodes that each consider the other the owner would redirect forever.

@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use treehold::Store;
 use treehold::agent_state::call::{AgentOptions, Call, CallOutcome, Interrupt, StatelessAgent, TurnGate, TurnOptions, TurnRefusal};
 use treehold::agent_state::{AgentStates, Block, ConflictPolicy, Entries, Message, Role, RuntimeContext, StateSlot, ToolResultState};
-use treehold::store::SqliteStore;
+use treehold::store::{SqliteOptions, SqliteStore};
 
 /// How long a turn outlives its process here.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
@@ -44,7 +44,8 @@ impl Place {
 
 async fn open(engine: &str, url: &str, name: &str) -> Arc<dyn Store> {
     match engine {
-        "sqlite" => Arc::new(SqliteStore::open(name).unwrap()),
+        // A stalled process may hold the lock, and other writers may wait for the disk.
+        "sqlite" => Arc::new(SqliteStore::open_with(SqliteOptions::new(name).with_busy_timeout(Duration::from_secs(60))).unwrap()),
         #[cfg(feature = "postgres")]
         "postgres" => {
             let options = treehold::store::PostgresOptions::new(url).with_schema(name);

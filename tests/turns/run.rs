@@ -16,6 +16,12 @@ const PROCESSES: usize = 3;
 /// How many calls may run or wait for each session.
 const CALLS_PER_SESSION: usize = 2;
 
+/// A run goes on until more calls than this are done.
+const DONE_MIN: usize = 10;
+
+/// How long a process may take to start, a run to do enough, and its calls to end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(format!("TREEHOLD_TURNS_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
@@ -45,7 +51,7 @@ impl Running {
             }
         });
         let running = Self { child, input, lines, id, stalled_until: None };
-        assert_eq!(running.lines.recv_timeout(Duration::from_secs(30)).unwrap(), "ready");
+        assert_eq!(running.lines.recv_timeout(PATIENCE).unwrap(), "ready");
         running
     }
 
@@ -112,7 +118,8 @@ pub(crate) async fn run(place: &Place) {
     let mut running: Vec<Running> = (0..PROCESSES).map(|id| Running::start(place, id)).collect();
     let began = Instant::now();
     let (mut disturb_at, mut disturbed, mut hits, mut peeks) = (began + pause, 0_usize, 0, 0);
-    while began.elapsed() < Duration::from_secs(seconds) {
+    let is_little = |history: &History, disturbed| history.count(End::Done) <= DONE_MIN || disturbed == 0;
+    while began.elapsed() < Duration::from_secs(seconds) || is_little(&history, disturbed) && began.elapsed() < PATIENCE {
         for process in &mut running {
             hits += process.drain(&mut history);
             if process.stalled_until.is_some_and(|until| Instant::now() >= until) {
@@ -160,7 +167,7 @@ pub(crate) async fn run(place: &Place) {
         }
     }
     // All calls of the processes that live come to an end.
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + PATIENCE;
     while history.open() > 0 {
         assert!(Instant::now() < until, "{} calls do not end", history.open());
         for process in &mut running {
@@ -185,5 +192,5 @@ pub(crate) async fn run(place: &Place) {
     for session in 0..sessions {
         history.check(session, reader.state(&slot(session)).await.unwrap().as_ref());
     }
-    assert!(done > 10 && disturbed > 0, "too little happened");
+    assert!(done > DONE_MIN && disturbed > 0, "too little happened");
 }

@@ -408,7 +408,7 @@ async fn requests_beyond_the_limit_of_a_tunnel_wait_for_their_turn() {
     assert_eq!(asked(&client).await.unwrap(), "well");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_thousand_idle_tunnels_are_held_and_no_more() {
     let tunnels = Tunnels::new(TunnelOptions::new().with_tunnels_max(1_000, 1_000));
     let mut running = Vec::new();
@@ -451,7 +451,7 @@ async fn user_at_the_limit_does_not_exclude_others() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn revoked_tunnel_fails_its_running_requests_and_a_stopping_one_lets_them_end() {
     let slow = |far: DuplexStream, go: oneshot::Receiver<()>, began: oneshot::Sender<()>| {
         let (go, began) = (Mutex::new(Some(go)), Mutex::new(Some(began)));

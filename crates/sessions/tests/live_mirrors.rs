@@ -20,11 +20,11 @@ use treehold_tree::backend::{BackendExt, StoreBackend};
 
 const TENANT: &str = "acme";
 
-/// How many changes a mirror must follow.
+/// How many rounds of changes a mirror must follow.
 const ROUNDS: u32 = 16;
 
-/// How long they may take. A mirror compares everything now and then, and with that alone each would take ten seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long they may take, two in each round. A mirror compares everything now and then, and with that alone each would take ten seconds.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 async fn session(sessions: &Sessions, user: &str, id: &str) -> SessionRef {
     sessions.get_or_create(TENANT, user, "helper", Some(id)).await.unwrap().session_ref

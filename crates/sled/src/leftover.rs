@@ -90,9 +90,14 @@ mod tests {
         names
     }
 
+    /// Waits as long as the threads of a store that was just closed need on a slow machine.
+    fn options(directory: &tempfile::TempDir) -> SledOptions {
+        SledOptions::new(directory.path()).with_lock_timeout(Duration::from_secs(60))
+    }
+
     fn created() -> tempfile::TempDir {
         let directory = tempfile::tempdir().expect("a directory");
-        drop(open::open(&SledOptions::new(directory.path())).expect("created"));
+        drop(open::open(&options(&directory)).expect("created"));
         directory
     }
 
@@ -107,14 +112,14 @@ mod tests {
     #[test]
     fn store_opens_after_a_snapshot_was_truncated_at_any_length() {
         let directory = created();
-        drop(open::open(&SledOptions::new(directory.path())).expect("opened"));
+        drop(open::open(&options(&directory)).expect("opened"));
         let snapshot = names(directory.path()).into_iter().rfind(|name| name.starts_with("snap.")).expect("a snapshot");
         let whole = fs::read(directory.path().join(&snapshot)).expect("read");
         for cut in [0, 1, 12, 13, whole.len() - 1, whole.len()] {
             // The engine would read the one with the highest position.
             for name in [format!("{snapshot}.generating"), "snap.00000FFFFFFFFFFF.generating".to_owned()] {
                 fs::write(directory.path().join(&name), &whole[..cut]).expect("written");
-                let opened = open::open(&SledOptions::new(directory.path())).expect("opened");
+                let opened = open::open(&options(&directory)).expect("opened");
                 assert!(!is_there(directory.path()), "{name} cut to {cut}");
                 drop(opened);
             }
@@ -134,7 +139,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("conf"), &SETTINGS[..30]).expect("written");
         fs::create_dir(directory.path().join("blobs")).expect("created");
-        drop(open::open(&SledOptions::new(directory.path())).expect("created"));
+        drop(open::open(&options(&directory)).expect("created"));
     }
 
     #[test]
@@ -145,31 +150,30 @@ mod tests {
         }
         // Once the log has rows, incomplete settings count as damaged.
         fs::write(directory.path().join("conf"), &SETTINGS[..30]).expect("written");
-        open::open(&SledOptions::new(directory.path())).map(drop).expect_err("damaged");
+        open::open(&options(&directory)).map(drop).expect_err("damaged");
         assert_eq!(fs::read(directory.path().join("conf")).expect("read"), &SETTINGS[..30]);
 
         let directory = created();
-        drop(open::open(&SledOptions::new(directory.path())).expect("opened"));
+        drop(open::open(&options(&directory)).expect("opened"));
         let snapshot = names(directory.path()).into_iter().rfind(|name| name.starts_with("snap.")).expect("a snapshot");
         let whole = fs::read(directory.path().join(&snapshot)).expect("read");
         fs::write(directory.path().join(&snapshot), &whole[..whole.len() - 1]).expect("written");
-        let error = open::open(&SledOptions::new(directory.path())).map(drop).expect_err("a snapshot is damaged");
+        let error = open::open(&options(&directory)).map(drop).expect_err("a snapshot is damaged");
         assert_eq!(error.kind(), treehold_core::error::ErrorKind::Corrupt);
     }
 
     #[test]
     fn unfinished_snapshot_is_kept_while_the_store_is_open() {
         let directory = created();
-        let opened = open::open(&SledOptions::new(directory.path())).expect("opened");
+        let opened = open::open(&options(&directory)).expect("opened");
         let name = "snap.00000FFFFFFFFFFF.generating";
         fs::write(directory.path().join(name), b"half").expect("written");
         assert!(!clear(directory.path()).expect("the directory can be read"));
-        let options = SledOptions::new(directory.path()).with_lock_timeout(Duration::ZERO);
-        let error = open::open(&options).map(drop).expect_err("it is open");
+        let error = open::open(&options(&directory).with_lock_timeout(Duration::ZERO)).map(drop).expect_err("it is open");
         assert_eq!(error.kind(), treehold_core::error::ErrorKind::Unavailable);
         assert!(is_there(directory.path()));
         drop(opened);
-        drop(open::open(&SledOptions::new(directory.path())).expect("opened"));
+        drop(open::open(&options(&directory)).expect("opened"));
         assert!(!is_there(directory.path()));
     }
 }

@@ -64,14 +64,14 @@ pub struct SledOptions {
     pub clock: Clock,
     /// The page cache in bytes. Default 64 MiB.
     pub cache_bytes: u64,
-    /// How long opening waits for another holder of the directory that may be closing it. Default 1 s.
+    /// How long opening waits for another holder of the directory that may be closing it. Default 10 s.
     pub lock_timeout: Duration,
 }
 
 impl SledOptions {
     /// Uses the defaults for the directory at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), clock: Clock::system(), cache_bytes: 64 << 20, lock_timeout: Duration::from_secs(1) }
+        Self { path: path.into(), clock: Clock::system(), cache_bytes: 64 << 20, lock_timeout: Duration::from_secs(10) }
     }
 
     /// Sets the clock for creation, modification and expiry times.

@@ -224,7 +224,7 @@ mod tests {
 
     fn open_rows(options: &SledOptions) -> ::sled::Db {
         let config = engine(&options.path, options);
-        locked(&options.path, &config, Duration::from_secs(10)).expect("opened")
+        locked(&options.path, &config, options.lock_timeout).expect("opened")
     }
 
     /// Makes a store of the second layout, whose rows are in a namespace of one component.
@@ -248,7 +248,8 @@ mod tests {
     async fn migration_interrupted_within_a_namespace_keeps_every_row() {
         for tells in 0.. {
             let directory = tempfile::tempdir().expect("a directory");
-            let options = SledOptions::new(directory.path().join("store"));
+            // The engine may still be truncating its log when the store is opened again.
+            let options = SledOptions::new(directory.path().join("store")).with_lock_timeout(Duration::from_secs(60));
             make_second_layout(&options).await;
             let mut left = tells;
             let stopped = migrate(&options, &MigrateOptions::new(), &mut |_| {

@@ -18,7 +18,7 @@ const MAGIC: &[u8; 8] = b"rowlog\x001";
 const HEAD_BYTES: usize = 16;
 
 /// How long a lock is waited for. A process that is being started holds the files of its parent for a moment.
-const LOCK_WAIT: Duration = Duration::from_secs(1);
+const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// Locks a log. Blocks for up to [`LOCK_WAIT`].
 fn lock(file: &File) -> Result<()> {
@@ -26,7 +26,7 @@ fn lock(file: &File) -> Result<()> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOCK_WAIT / 50),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOCK_WAIT / 250),
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::new(ErrorKind::Unavailable, "another process has the store open; close it there"));
             }

@@ -25,7 +25,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     psycopg = pytest.importorskip("psycopg")
     server = os.environ.get("TREEHOLD_TEST_POSTGRES_URL", USUAL_SERVER)
     try:
-        connection = psycopg.connect(server, autocommit=True, connect_timeout=5)
+        connection = psycopg.connect(server, autocommit=True, connect_timeout=60)
     except psycopg.OperationalError as error:
         pytest.skip(f"no PostgreSQL server answers ({error}); see scripts/servers.sh")
     name = f"migrate_{uuid.uuid4().hex}"

@@ -106,7 +106,8 @@ impl Home {
             command.env_remove(name);
         }
         command.env("TREEHOLD_EDITOR", "true");
-        command.timeout(std::time::Duration::from_secs(60));
+        // Only a command that hangs takes this long.
+        command.timeout(std::time::Duration::from_secs(300));
         command
     }
 

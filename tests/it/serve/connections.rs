@@ -63,7 +63,9 @@ fn connection_without_a_request_is_closed() {
         let answer = until_closed(connected(&served, bytes));
         assert!(!answer.starts_with(b"HTTP/1.1 200"), "{what}");
     }
-    assert_eq!(served.get("/livez").status, 200);
+    // On a busy machine, this request may come too late as well.
+    let request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    super::within(|| until_closed(connected(&served, request)).starts_with(b"HTTP/1.1 200"));
 }
 
 #[test]
@@ -110,8 +112,9 @@ fn client_that_reads_no_response_is_disconnected() {
     let served = served(limits().with_write_timeout(SHORT));
     assert_eq!(served.put("/v1/fs/large", &vec![b'x'; 32 << 20]).status, 201);
     let mut stream = connected(&served, b"GET /v1/fs/large HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    // The buffers of both sides fill up and nothing more is read. The server disconnects without a response.
-    std::thread::sleep(4 * SHORT);
+    // The buffers of both sides fill up. The server reads no other request before it has answered, so this fails once it disconnects.
+    stream.set_write_timeout(Some(LONG)).unwrap();
+    assert!(stream.write_all(&vec![b'x'; 32 << 20]).is_err());
     let mut taken = 0;
     let mut buffer = vec![0; 1 << 20];
     while let Ok(count @ 1..) = stream.read(&mut buffer) {

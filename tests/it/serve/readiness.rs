@@ -29,7 +29,7 @@ fn becomes(base: &str, status: u16) {
         if found == status {
             return;
         }
-        assert!(begun.elapsed().as_secs() < 30, "{found} and not {status}: {}", String::from_utf8_lossy(&body));
+        assert!(begun.elapsed() < super::PATIENCE, "{found} and not {status}: {}", String::from_utf8_lossy(&body));
         std::thread::yield_now();
     }
 }

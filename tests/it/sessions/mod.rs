@@ -72,7 +72,11 @@ async fn part() -> Option<(Sessions, u64)> {
 async fn open(name: &str) -> Arc<dyn Store> {
     match name.split_once(':').unwrap() {
         #[cfg(feature = "sqlite")]
-        ("sqlite", path) => Arc::new(treehold::store::SqliteStore::open(path).unwrap()),
+        ("sqlite", path) => {
+            // A writer may wait for several commits of others, and each of them for the disk.
+            let options = treehold::store::SqliteOptions::new(path).with_busy_timeout(std::time::Duration::from_secs(120));
+            Arc::new(treehold::store::SqliteStore::open_with(options).unwrap())
+        }
         #[cfg(feature = "postgres")]
         ("postgres", schema) => crate::stores::crash::open_postgres(std::path::Path::new(schema)).await,
         _ => panic!("{name}"),

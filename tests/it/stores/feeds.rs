@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use treehold::checkpoint::StoreCheckpointer;
 use treehold::feed::{FeedEvent, FeedPosition};
-use treehold::store::{MysqlOptions, MysqlStore, Namespace, PostgresStore, RedisOptions, RedisStore, SqliteDirectory, SqliteStore, Store};
+use treehold::store::{
+    MysqlOptions, MysqlStore, Namespace, PostgresStore, RedisOptions, RedisStore, SqliteDirectory, SqliteOptions, SqliteStore, Store,
+};
 use treehold::{Feed, Scope, StoreBackend, ToolCall, Workspace};
 
 const PROCESSES: usize = 3;
@@ -85,7 +87,9 @@ async fn assert_all_receive_the_same_events(stores: Vec<Arc<dyn Store>>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_processes_receive_the_same_events() {
     let directory = tempfile::tempdir().unwrap();
-    let open = || Arc::new(SqliteStore::open(directory.path().join("s.db")).unwrap()) as Arc<dyn Store>;
+    // A writer may wait for several commits of others, and each of them for the disk.
+    let options = SqliteOptions::new(directory.path().join("s.db")).with_busy_timeout(std::time::Duration::from_secs(120));
+    let open = || Arc::new(SqliteStore::open_with(options.clone()).unwrap()) as Arc<dyn Store>;
     assert_all_receive_the_same_events((0..PROCESSES).map(|_| open()).collect()).await;
 }
 

@@ -257,7 +257,9 @@ async fn histories_of_tasks_are_linearizable_on_sled() {
 
 #[cfg(feature = "sqlite")]
 async fn open_sqlite(path: &str) -> Arc<dyn Store> {
-    Arc::new(treehold::store::SqliteStore::open(path).unwrap())
+    // A writer may wait for several commits of others, and each of them for the disk.
+    let options = treehold::store::SqliteOptions::new(path).with_busy_timeout(std::time::Duration::from_secs(120));
+    Arc::new(treehold::store::SqliteStore::open_with(options).unwrap())
 }
 
 #[cfg(feature = "sqlite")]

@@ -327,7 +327,7 @@ async fn two_processes_see_each_others_writes() {
     let mut watch = store.watch(&a).await.unwrap();
     let mut beside = store.watch(&Namespace::new(["beside"]).unwrap()).await.unwrap();
     let mut child = start("two_processes_see_each_others_writes", &prefix);
-    let told = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("the watch is notified").unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(120), watch.changed()).await.expect("the watch is notified").unwrap();
     assert_eq!(told.number(), 2);
     assert_eq!(store.get(&a, "pong").await.unwrap().unwrap().value, "2");
     assert!(child.wait().unwrap().success());

@@ -16,13 +16,18 @@ async fn value(store: &SledStore, key: &str) -> Option<String> {
     Some(String::from_utf8(item.value.to_vec()).unwrap())
 }
 
+/// Opens a store that may just have been closed. The engine's threads keep its lock until they have written to disk.
+fn open(path: &Path) -> treehold::Result<SledStore> {
+    SledStore::open_with(SledOptions::new(path).with_lock_timeout(Duration::from_secs(60)))
+}
+
 #[tokio::test]
 async fn rows_and_counter_survive_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     let mut last = 0;
     for round in 0..5 {
-        let store = SledStore::open(&path).unwrap();
+        let store = open(&path).unwrap();
         assert_eq!(store.to_string(), "sled:store.sled");
         assert_eq!(value(&store, "k").await, (round > 0).then(|| format!("round {}", round - 1)));
         assert_eq!(store.current_version(&namespace().partition()).await.unwrap().number(), last);
@@ -42,7 +47,7 @@ async fn submitted_writes_finish_before_the_store_closes() {
         assert!(futures::poll!(&mut dropped).is_pending());
     }
     drop(store);
-    let store = SledStore::open(&path).unwrap();
+    let store = open(&path).unwrap();
     assert_eq!(store.scan(&namespace(), ScanOptions::new()).await.unwrap().entries.len(), 20);
 }
 
@@ -52,12 +57,12 @@ async fn open_waits_for_a_store_being_closed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sled");
     for _ in 0..10 {
-        let store = SledStore::open(&path).unwrap();
-        let options = SledOptions::new(&path).with_lock_timeout(Duration::from_secs(60));
+        let store = open(&path).unwrap();
+        let place = path.clone();
         let (begin, begun) = std::sync::mpsc::channel();
         let opener = std::thread::spawn(move || {
             begin.send(()).unwrap();
-            SledStore::open_with(options).map(drop)
+            open(&place).map(drop)
         });
         begun.recv().unwrap();
         put(&store, "k", "v").await;
@@ -76,7 +81,7 @@ async fn second_opener_is_refused_while_the_store_is_open() {
     assert!(error.message().contains("another process has"), "{error}");
     put(&store, "k", "v").await;
     drop(store);
-    assert_eq!(value(&SledStore::open(&path).unwrap(), "k").await.as_deref(), Some("v"));
+    assert_eq!(value(&open(&path).unwrap(), "k").await.as_deref(), Some("v"));
 }
 
 #[test]
@@ -147,7 +152,7 @@ async fn damaged_directory_is_an_error_never_an_empty_store() {
                 fs::rename(directory.path().join("mark"), path.join("treehold")).unwrap();
             }
         }
-        let error = SledStore::open(&path).unwrap_err();
+        let error = open(&path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{damage}: {error:?}");
     }
 }

@@ -366,8 +366,9 @@ async fn snapshot_under_writers_shows_one_moment() {
     for writer in 0..WRITERS {
         store.commit(batch(writer, 0)).await.unwrap();
     }
-    // One of them is another handle on the file, as another process would have.
-    let other = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    // One of them is another handle on the file, as another process would have. It may wait for several commits of the others.
+    let options = SqliteOptions::new(directory.path().join("store.db")).with_busy_timeout(Duration::from_secs(120));
+    let other = SqliteStore::open_with(options).unwrap();
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
             let store = if writer == 0 { other.clone() } else { store.clone() };

@@ -116,14 +116,16 @@ mod processes {
     use super::*;
     use std::process::{Command, Stdio};
     use treehold::StoreBackend;
-    use treehold::store::SqliteStore;
+    use treehold::store::{SqliteOptions, SqliteStore};
 
     const FILE: &str = "TREEHOLD_TEST_STORE";
     const NUMBER: &str = "TREEHOLD_TEST_NUMBER";
     const PROCESSES: usize = 4;
 
     fn open(file: &std::ffi::OsStr) -> StoreBackend {
-        StoreBackend::new(Arc::new(SqliteStore::open(file).unwrap()), namespace())
+        // A writer may wait for several commits of others, and each of them for the disk.
+        let options = SqliteOptions::new(file).with_busy_timeout(std::time::Duration::from_secs(120));
+        StoreBackend::new(Arc::new(SqliteStore::open_with(options).unwrap()), namespace())
     }
 
     #[tokio::test]

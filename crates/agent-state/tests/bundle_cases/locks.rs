@@ -39,7 +39,7 @@ pub(crate) async fn lock_has_one_holder_and_growing_fencing_tokens(store: Arc<dy
 
 pub(crate) async fn renewal_keeps_the_fencing_token(store: Arc<dyn Store>) {
     let locks = locks(&store);
-    let held = locks.acquire("l", &LockOptions::new().with_time_to_live(Duration::from_secs(5))).await.unwrap();
+    let held = locks.acquire("l", &LockOptions::new().with_time_to_live(LOCK_TTL / 2)).await.unwrap();
     let renewed = locks.renew("l", &held.owner_token, LOCK_TTL).await.unwrap();
     assert_eq!((renewed.fencing_token, &renewed.owner_token), (held.fencing_token, &held.owner_token));
     assert!(renewed.expires_at > held.expires_at);
@@ -85,7 +85,7 @@ pub(crate) async fn concurrent_holders_never_overlap(store: Arc<dyn Store>) {
         let (locks, inside, served) = (locks(&store), inside.clone(), served.clone());
         tokio::spawn(async move {
             for _ in 0..3 {
-                let guard = locks.hold("l", &LockOptions::new().with_wait(Duration::from_secs(60))).await.unwrap();
+                let guard = locks.hold("l", &LockOptions::new().with_wait(Duration::from_secs(600))).await.unwrap();
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, Ordering::SeqCst);

@@ -188,7 +188,7 @@ pub(super) async fn touch_keeps_content_put_by_its_batch(store: Subject) {
 
 pub(super) async fn sweep_keeps_touched_item(store: Subject) {
     let a = namespace("a");
-    commit(&store, put_for(&a, "longer", Duration::from_secs(1))).await;
+    commit(&store, put_for(&a, "longer", Duration::from_secs(60))).await;
     commit(&store, touch(&a, "longer", Some(HOUR))).await;
     commit(&store, put_for(&a, "shorter", HOUR)).await;
     commit(&store, touch(&a, "shorter", Some(Duration::ZERO))).await;

@@ -45,7 +45,7 @@ async fn put(store: &dyn Store, namespace: &str, key: &str) -> Version {
 /// Another process holds the file of one user.
 #[tokio::test]
 async fn writer_of_a_partition_waits_for_no_other_partition() {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_secs(600);
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path().join("store");
     let mut options = SqliteDirectoryOptions::new(&root).with_open_max(8);

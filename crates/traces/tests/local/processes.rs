@@ -25,7 +25,7 @@ async fn watch_sees_the_events_of_another_process_once_and_in_order() {
             one.add_messages(&address(), vec![text(&number.to_string())], &AddOptions::new()).await.unwrap();
         }
     });
-    let events = tokio::time::timeout(Duration::from_secs(60), stream.take(1 + MESSAGES).collect::<Vec<_>>()).await.unwrap();
+    let events = tokio::time::timeout(Duration::from_secs(600), stream.take(1 + MESSAGES).collect::<Vec<_>>()).await.unwrap();
     let ids: Vec<u64> = events.into_iter().map(|event| event.unwrap().event_id).collect();
     assert_eq!(ids, (1..=1 + MESSAGES as u64).collect::<Vec<_>>());
     writing.await.unwrap();

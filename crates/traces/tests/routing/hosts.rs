@@ -61,7 +61,7 @@ fn trace() -> String {
 }
 
 fn options() -> PeersOptions {
-    let timeout = Duration::from_secs(5);
+    let timeout = Duration::from_secs(60);
     PeersOptions::new().with_remote(RemoteOptions::new().with_timeouts(timeout, timeout).with_attempts_max(1))
 }
 

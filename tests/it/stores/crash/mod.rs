@@ -199,9 +199,14 @@ async fn fault_at_system_calls(test: &str, open: impl AsyncFn(&Path) -> Arc<dyn 
     assert!(all_acknowledged > 0, "no writer came as far as to acknowledge anything");
 }
 
+/// How long to wait for a lock whose holder may be waiting for the disk.
+#[cfg(any(feature = "sled", feature = "sqlite"))]
+const LOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+
 #[cfg(feature = "sqlite")]
 fn open_sqlite(path: &Path) -> Arc<dyn Store> {
-    Arc::new(treehold::store::SqliteStore::open(path).unwrap())
+    let options = treehold::store::SqliteOptions::new(path).with_busy_timeout(LOCK_PATIENCE);
+    Arc::new(treehold::store::SqliteStore::open_with(options).unwrap())
 }
 
 #[cfg(feature = "sqlite")]
@@ -223,7 +228,7 @@ async fn killed_sqlite_writer_loses_and_tears_nothing() {
 /// Opens a directory that keeps one file open, so that a batch in another partition closes it.
 #[cfg(feature = "sqlite")]
 fn open_sqlite_directory(path: &Path) -> Arc<dyn Store> {
-    let options = treehold::store::SqliteDirectoryOptions::new(path).with_open_max(1);
+    let options = treehold::store::SqliteDirectoryOptions::new(path).with_open_max(1).with_busy_timeout(LOCK_PATIENCE);
     Arc::new(treehold::store::SqliteDirectory::open_with(options).unwrap())
 }
 
@@ -245,7 +250,8 @@ async fn killed_sqlite_directory_writer_loses_and_tears_nothing() {
 
 #[cfg(feature = "sled")]
 fn open_sled(path: &Path) -> Arc<dyn Store> {
-    Arc::new(treehold::store::SledStore::open(path).unwrap())
+    let options = treehold::store::SledOptions::new(path).with_lock_timeout(LOCK_PATIENCE);
+    Arc::new(treehold::store::SledStore::open_with(options).unwrap())
 }
 
 #[cfg(feature = "sled")]
