@@ -5,8 +5,9 @@
 #
 #   scripts/http-contract.sh [EXAMPLES]
 #
-# Event streams are left out, since they never end; tests/it/serve/events.rs, tests/it/serve/conversations.rs and tests/it/traces/streams.rs
-# test them. So are adminCompact, reflectTrace, runTrace and stopTrace, which answer 501 unless a program attaches a compactor or a runner.
+# Event streams are left out, since they never end; tests/it/serve/events.rs, tests/it/serve/conversations/contents.rs and
+# tests/it/traces/streams.rs test them. So are adminCompact, reflectTrace, runTrace and stopTrace, which answer 501 unless a program
+# attaches a compactor or a runner.
 # Installs schemathesis under the target directory with pip, once. PYTHON (python3) names the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."

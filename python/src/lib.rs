@@ -12,6 +12,7 @@ mod json;
 mod layers;
 mod results;
 mod runtime;
+mod session;
 mod store;
 mod traces;
 mod values;
@@ -34,6 +35,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     feed::register(module)?;
     backend::register(module)?;
     workspace::register(module)?;
+    session::register(module)?;
     traces::register(module)?;
     let leave = wrap_pyfunction!(runtime::leave, module)?;
     module.py().import("atexit")?.call_method1("register", (leave,))?;

@@ -271,7 +271,8 @@ fn no_route_shows_or_changes_what_a_rule_or_token_withholds() {
     for caller in callers(&world, &ruled) {
         for (pattern, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap().iter().filter(|(_, operation)| operation["operationId"].is_string()) {
-                // Sessions have no paths of the tree; a token for a part of it may not use them (`serve/conversations.rs`, `serve/state.rs`, `traces/doors.rs`).
+                // Sessions have no paths of the tree; a token for a part of it may not use them (`serve/conversations/refusals.rs`,
+                // `serve/state/refusals.rs`, `traces/doors.rs`).
                 if !pattern.starts_with("/v1/") || is_of_sessions(pattern) {
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! The in-memory checkpointer: the reference implementation of the contract, in the simplest code.
 
 use super::fault::{busy, no_checkpoint, no_thread, saved_meanwhile, taken};
-use super::store::thread_of;
+use super::namespaces::thread_of;
 use super::{
     At, Checkpoint, CheckpointId, CheckpointPage, Checkpointer, Head, ListOptions, Opened, Parent, PruneOptions, Pruned, PutOptions, Saved,
     Swept, ThreadInfo, ThreadPage, record,

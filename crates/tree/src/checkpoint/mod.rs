@@ -29,6 +29,7 @@ mod history;
 mod memory;
 mod merge;
 mod name;
+mod namespaces;
 mod pages;
 mod record;
 mod retain;
@@ -47,11 +48,11 @@ pub use merge::{
 };
 pub use name::check_checkpoint_name;
 pub use name::{find_checkpoint, is_reserved_name, open_checkpoint, with_checkpoint};
+pub use namespaces::{RESERVED_NAMESPACE, SEPARATOR, namespace_of, partition_of, thread_of};
 pub use retain::{NamedCheckpoints, Owners, RetainOptions, Retained};
 pub use review::Reviewer;
 pub use row::check_row;
-pub use store::{RESERVED_NAMESPACE, StoreCheckpointer};
-pub use store::{SEPARATOR, namespace_of, partition_of, thread_of};
+pub use store::StoreCheckpointer;
 pub use treehold_core::checkpoint_id::{CheckpointId, InvalidCheckpointId};
 
 /// The longest label in bytes.

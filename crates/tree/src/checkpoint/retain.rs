@@ -17,8 +17,9 @@
 use super::Checkpointer;
 use super::fault::no_thread;
 use super::name::may_mean;
+use super::namespaces::{NAMED, PRUNED_KEY, items, named_key, namespace_of, thread_of};
 use super::record::Record;
-use super::store::{NAMED, PRUNED_KEY, Selected, StoreCheckpointer, items, named_key, namespace_of, removal, thread_of};
+use super::store::{Selected, StoreCheckpointer, removal};
 use super::{At, Checkpoint, CheckpointId, PruneOptions, Pruned, SEPARATOR, Swept};
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};

@@ -6,9 +6,9 @@
 //! complete unless a checkpoint is removed while they are listed; if one is, they are listed again.
 
 use super::Swept;
+use super::namespaces::{PRUNED_KEY, UserNamespaces, items, read_head};
 use super::pages::pack_key;
 use super::record::{self, Record};
-use super::store::{PRUNED_KEY, UserNamespaces, items, read_head};
 use crate::backend::{Page, PageId, PageSource};
 use std::collections::HashSet;
 use treehold_core::error::{Error, ErrorKind, Result};

@@ -1,16 +1,25 @@
 //! Undo, restores and reads of the past over the state and the store tier, compared with maps of all files.
 
-use super::*;
+use super::UndoOf;
+use super::undo::UNDO;
 use crate::live::Lossy;
-use crate::session::CallNotes;
+use crate::session::{CallNotes, Session, Threads};
 use crate::tools::ToolCall;
 use crate::workspace::Workspace;
+use bytes::Bytes;
+use jiff::Timestamp;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use treehold_core::error::{Error, ErrorKind};
+use treehold_core::ops::{Author, ReadOptions};
+use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_core::scope::Scope;
 use treehold_store::{MemoryStore, Namespace, Store};
-use treehold_tree::backend::{BackendExt, HistoryPolicy};
-use treehold_tree::checkpoint::StoreCheckpointer;
+use treehold_tree::backend::{Backend, BackendExt, HistoryPolicy, StoreBackend};
+use treehold_tree::checkpoint::{At, PutOptions, StoreCheckpointer};
 
 /// All files with their contents.
 type Files = BTreeMap<VfsPathBuf, Bytes>;

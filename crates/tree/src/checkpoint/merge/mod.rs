@@ -18,7 +18,7 @@ pub use outcome::{
 };
 
 use super::fault::{no_checkpoint, no_thread, saved_meanwhile};
-use super::store::thread_of;
+use super::namespaces::thread_of;
 use super::{At, CheckpointId, Checkpointer, Head, Opened, PutOptions, Reviewer, ThreadCheckpoint};
 use crate::backend::StateSnapshot;
 use treehold_core::clock::Clock;

@@ -1,0 +1,209 @@
+//! Undoing the newest call of a thread or user.
+
+use super::calls::{UndoOf, UndoableCall};
+use super::{PAGE, RESTORE_BYTES_MAX, UNDOES};
+use crate::feed::FeedEvent;
+use crate::session::{Session, TOOL, Threads};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::HashSet;
+use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::ops::{Author, Change, Changed, Entry, LsOptions, Sight};
+use treehold_core::path::{VfsPath, VfsPathBuf};
+use treehold_core::scope::Scope;
+use treehold_tree::backend::Backend;
+use treehold_tree::checkpoint::{At, Checkpoint, Head, PutOptions};
+
+/// The tool that the author of an undone change names.
+pub(super) const UNDO: &str = "undo";
+
+/// A call that was undone.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[non_exhaustive]
+pub struct Undone {
+    /// The id of the call, or of the checkpoint if nothing else changed.
+    pub call: String,
+    /// When it was made.
+    pub at: Timestamp,
+    /// Who made it.
+    pub author: Author,
+    /// What the undo changed, in mounts with a history.
+    pub files: Vec<Changed>,
+    /// The checkpoint that the undo created, if the call had changed the state of the thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
+    /// The newest change of the thread, if it is newer than the call and in a mount without a past: it stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unkept: Option<VfsPathBuf>,
+}
+
+impl Session {
+    /// Undoes the newest call of the thread, or of the user, that changed something and is not undone yet: a tool call, a command, or a batch
+    /// of changes. Every file that it changed gets its earlier content; the state of the thread returns to the checkpoint before the call.
+    ///
+    /// It reverts what checkpoints and histories have kept. Changes of mounts without a past stay;
+    /// [`mounts_without_past`](crate::workspace::Workspace::mounts_without_past) names those. An undo is a change too, and is never undone
+    /// itself: call it again to undo the call before.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if nothing is left to undo or its content is not kept any more, [`Conflict`](ErrorKind::Conflict)
+    /// if a file changed since in another way, [`PermissionDenied`](ErrorKind::PermissionDenied) if the call changed a file that the tree
+    /// hides, [`TooLarge`](ErrorKind::TooLarge) if it replaced over 256 MiB or changed over 20,000 files of a mount at once, and the errors of
+    /// reading and writing these paths. A thread that another writer saves meanwhile is a [`Conflict`](ErrorKind::Conflict) without a path.
+    /// Nothing is undone then, unless the failure occurs between two mounts: the error says so, and a later undo continues with the rest of
+    /// the call.
+    pub async fn undo(&self, of: UndoOf) -> Result<Undone> {
+        self.save().await?;
+        let unkept = match of {
+            UndoOf::Thread => self.newest_without_past().await?,
+            UndoOf::User => None,
+        };
+        // Calls that left everything as it was.
+        let mut idle = HashSet::new();
+        loop {
+            // Read before the calls: a checkpoint that another writer makes after that is not undone along with the call.
+            let head = match self.workspace.checkpointer().filter(|_| of == UndoOf::Thread) {
+                Some(checkpointer) => checkpointer.get(&self.scope, At::Latest).await?.and_then(|newest| newest.head),
+                None => None,
+            };
+            let Some(mut call) = self.newest_call(of, &idle).await? else { return Err(nothing_to_undo(of)) };
+            if let Some(made) = &call.checkpoint {
+                // The first checkpoint of a fork holds what the other thread did.
+                let is_forked = made.parent.as_ref().is_some_and(|parent| parent.thread.is_some());
+                if is_forked && call.files.is_empty() {
+                    return Err(nothing_to_undo(of));
+                }
+                if is_forked || !self.is_change(made, call.last.as_ref().unwrap_or(made)).await? {
+                    call.checkpoint = None;
+                }
+            }
+            let changes = self.reversal(&call).await?;
+            if changes.is_empty() && call.checkpoint.is_none() {
+                idle.insert(call.id);
+                continue;
+            }
+            let files = self.apply_as(&changes, self.author_of(UNDO, Some(&call.id))).await?;
+            let checkpoint = match &call.checkpoint {
+                Some(made) => Some(self.undo_checkpoint(made, &call.id, head).await.map_err(|error| half_undone(error, files.is_empty()))?),
+                None => None,
+            };
+            let unkept = unkept.filter(|change| change.at > call.at).map(|change| change.path);
+            return Ok(Undone { call: call.id, at: call.at, author: call.author, files, checkpoint, unkept });
+        }
+    }
+
+    /// Returns the newest change of the thread, if it is in a mount of which no past is kept, as far as the feed recorded it. An undo
+    /// reverts an older change then, which its caller may not expect.
+    ///
+    /// Cost: one read of the feed.
+    ///
+    /// # Errors
+    /// The errors of the feed.
+    pub async fn newest_without_past(&self) -> Result<Option<FeedEvent>> {
+        let Some(feed) = self.workspace.feed() else { return Ok(None) };
+        let view = self.workspace.feed_view(&self.scope)?.with_threads(self.scope.thread.clone());
+        // Other threads change shared mounts, too.
+        let page = feed.before(&view, None, None, PAGE).await?;
+        let newest = page.events.into_iter().find(|event| event.thread == self.scope.thread);
+        let is_unkept = |path: &VfsPath| {
+            let mount = self.workspace.mount_of(path);
+            self.workspace.mounts_without_past().any(|other| other == mount)
+        };
+        Ok(newest.filter(|event| is_unkept(&event.path)))
+    }
+
+    /// Returns whether the checkpoints of a call, from `first` to `last`, changed the tree. One that is made for its label did not.
+    async fn is_change(&self, first: &Checkpoint, last: &Checkpoint) -> Result<bool> {
+        let Some(parent) = &first.parent else { return Ok(last.entries > 0) };
+        let checkpointer = self.thread.checkpointer()?;
+        let (before, after) =
+            futures::try_join!(checkpointer.open(&self.scope, At::Id(parent.id)), checkpointer.open(&self.scope, At::Id(last.id)))?;
+        match (before, after) {
+            (Some(before), Some(after)) => Ok(!after.state.differences(&before.state, None, 1).await?.is_empty()),
+            // One of them was pruned, which the restore reports.
+            _ => Ok(true),
+        }
+    }
+
+    /// Returns the changes that give the files of a call their earlier content.
+    async fn reversal(&self, call: &UndoableCall) -> Result<Vec<Change>> {
+        let touched: Vec<VfsPathBuf> =
+            call.files.iter().flat_map(|(mount, _, recorded)| recorded.paths.iter().map(|path| mount.concat(path))).collect();
+        let touched: Vec<&VfsPath> = touched.iter().map(|path| &**path).collect();
+        if self.sights(&touched).await?.contains(&Sight::Hidden) {
+            // As in a review, a hidden path is not named.
+            let message = "the newest change includes files that are hidden from this caller, and was not undone";
+            return Err(Error::new(ErrorKind::PermissionDenied, message));
+        }
+        self.may_read(&touched).await?;
+        let mut changes = Vec::new();
+        let mut left = RESTORE_BYTES_MAX;
+        for (mount, tree, recorded) in &call.files {
+            let reversal = tree.reversal(recorded, left).await.map_err(|error| error.rebased(mount, &[]))?;
+            for change in reversal {
+                if let Change::Write { content, .. } = &change {
+                    left = left.saturating_sub(content.len() as u64);
+                }
+                changes.push(change.try_map_paths(|path| Ok::<_, Error>(mount.concat(path)))?);
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Returns the state to the checkpoint before another, if the thread still has this head.
+    async fn undo_checkpoint(&self, made: &Checkpoint, id: &str, head: Option<Head>) -> Result<Checkpoint> {
+        let mut notes = PutOptions::new().with_head(head);
+        notes.metadata.insert(UNDOES.to_owned(), id.to_owned());
+        notes.metadata.insert(TOOL.to_owned(), UNDO.to_owned());
+        if let Some(parent) = &made.parent {
+            return self.restore(parent.id, notes).await;
+        }
+        // Before the first checkpoint, the state was empty.
+        let place = self.tree.places().first().cloned().unwrap_or_else(VfsPathBuf::root);
+        let opened = self.thread.checkpointer()?.open(&self.scope, At::Id(made.id)).await?;
+        let opened = opened.ok_or_else(|| Error::new(ErrorKind::NotFound, "the checkpoint to undo was pruned meanwhile"))?;
+        let entries = opened.state.ls(VfsPath::ROOT, &LsOptions::new().with_limit(usize::MAX)).await?.entries;
+        let delete = |entry: Entry| Change::Delete { path: place.concat(&entry.path), recursive: true, expect: None };
+        let changes: Vec<Change> = entries.into_iter().map(delete).collect();
+        self.apply_as(&changes, self.author_of(UNDO, Some(id))).await?;
+        self.checkpoint(notes).await
+    }
+}
+
+impl Threads {
+    /// Undoes the newest call of a thread or of its user, as [`Session::undo`] does, and saves the thread.
+    ///
+    /// # Errors
+    /// The errors of [`Session::undo`] and of [`Threads::lasting_history`].
+    pub async fn undo(&self, scope: &Scope, of: UndoOf) -> Result<Undone> {
+        let work = |session: Session| -> BoxFuture<'_, Result<Result<Undone>>> {
+            Box::pin(async move {
+                match session.undo(of).await {
+                    // Another writer saved the thread: the undo is repeated on its new head.
+                    Err(error) if error.kind() == ErrorKind::Conflict && error.path().is_none() && !error.may_have_effect() => Err(error),
+                    undone => Ok(undone),
+                }
+            })
+        };
+        self.lasting_history(scope, work).await?
+    }
+}
+
+fn nothing_to_undo(of: UndoOf) -> Error {
+    let message = match of {
+        UndoOf::Thread => "this thread has made no change that can be undone; undo those of the user to include other threads",
+        UndoOf::User => "this user has made no change of files with a history that can be undone",
+    };
+    Error::new(ErrorKind::NotFound, message)
+}
+
+/// Adds to an error of returning the state whether files of other mounts were reverted before.
+fn half_undone(error: Error, is_nothing_done: bool) -> Error {
+    if is_nothing_done {
+        return error;
+    }
+    let message = format!("files of other mounts are undone, the thread's state is not, and a later undo tries that: {}", error.message());
+    error.with_message(message).with_unknown_effect()
+}
