@@ -2,6 +2,7 @@
 
 use crate::cli::args::{Color, Global};
 use crate::cli::terminal::{one_message, shown, shown_json};
+use crate::config::without_password;
 use crate::error::ErrorRecord;
 use crate::{Error, ErrorKind};
 use clap::ValueEnum;
@@ -143,17 +144,19 @@ pub(crate) fn message(error: &Error) -> String {
 /// Reports an invalid command line, or prints the requested help.
 pub(crate) fn usage(error: &clap::Error) -> u8 {
     let as_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json" || arg == "--jsonl");
+    let rendered = error.render().to_string();
+    // Only an error quotes arguments.
+    let text = if error.use_stderr() { without_passwords(&rendered) } else { Cow::Borrowed(&*rendered) };
     if error.use_stderr() && as_json {
-        let text = error.render().to_string();
         let message = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default().to_owned();
         let record = ErrorRecord::from(&Error::new(ErrorKind::InvalidArgument, message));
         let _ = writeln!(io::stderr(), "{}", json(&record));
     } else {
         // If an argument contains escape sequences, they are indistinguishable from our colours, so print without colours.
-        let text = error.render().to_string();
-        let text = match shown(&text, true) {
-            Cow::Owned(shown) => shown,
-            Cow::Borrowed(_) => error.render().ansi().to_string(),
+        let text = match (shown(&text, true), &text) {
+            (Cow::Owned(shown), _) => shown,
+            (Cow::Borrowed(shown), Cow::Owned(_)) => shown.to_owned(),
+            _ => error.render().ansi().to_string(),
         };
         asked_color().write_global();
         let _ = match error.use_stderr() {
@@ -162,6 +165,16 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
         };
     }
     if error.use_stderr() { 2 } else { 0 }
+}
+
+/// Hides the passwords of the URLs that a usage error quotes.
+fn without_passwords(text: &str) -> Cow<'_, str> {
+    let is_url = |part: &str| part.contains("://") && !part.contains(char::is_whitespace);
+    if !text.split('\'').any(is_url) {
+        return Cow::Borrowed(text);
+    }
+    let parts: Vec<String> = text.split('\'').map(|part| if is_url(part) { without_password(part) } else { part.to_owned() }).collect();
+    Cow::Owned(parts.join("'"))
 }
 
 /// Prints the short help of the program: as data if it was asked for, otherwise as the answer to a command line without a command.

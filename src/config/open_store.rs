@@ -15,8 +15,8 @@ use treehold_store::Store;
 pub struct OpenStoreOptions {
     /// The directory that relative paths are resolved against, and the value of `{data}`. Default the working directory.
     pub directory: PathBuf,
-    /// Whether to create the file or directory of an embedded store if it is missing. Default true. Tables on a server are always created
-    /// as needed.
+    /// Whether to create the store if it is missing: the file or directory of an embedded store, or the tables or keys on a server.
+    /// Default true.
     pub create: bool,
 }
 
@@ -51,8 +51,8 @@ impl OpenStoreOptions {
 /// `env:VARIABLE` for a URL in an environment variable.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed URL, [`NotFound`](ErrorKind::NotFound) for a missing embedded store that
-/// is not to be created, [`Unsupported`](ErrorKind::Unsupported) for an engine that this program was built without, and errors of the
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for a malformed URL, [`NotFound`](ErrorKind::NotFound) for a missing store that is not
+/// to be created, [`Unsupported`](ErrorKind::Unsupported) for an engine that this program was built without, and errors of the
 /// engine.
 ///
 /// # Examples
@@ -86,8 +86,11 @@ impl Registry {
     /// As [`open_store`].
     pub async fn open_store(&self, url: &str, options: &OpenStoreOptions) -> Result<Arc<dyn Store>> {
         let located = self.locate_in(url, options)?;
-        if !options.create && located.path().is_some_and(|path| !path.exists()) {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no store at `{located}`; name one that exists")));
+        if !options.create && !located.location.exists().await? {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("there is no store at `{located}`; correct the URL, or name another store"),
+            ));
         }
         located.open().await
     }
@@ -166,7 +169,14 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 0);
         drop(open_store("sqlite:a.db", &options).await.expect("made"));
-        open_store("sqlite:a.db", &options.with_create(false)).await.expect("it exists now");
+        open_store("sqlite:a.db", &options.clone().with_create(false)).await.expect("it exists now");
+        std::fs::write(directory.path().join("empty.db"), "").expect("written");
+        std::fs::create_dir(directory.path().join("empty")).expect("made");
+        for url in ["sqlite:empty.db", "sqlite:empty/"] {
+            let error = open_store(url, &options.clone().with_create(false)).await.expect_err("it is empty");
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{url}: {error}");
+        }
+        open_store("memory:", &options.with_create(false)).await.expect("it is always there");
     }
 
     #[tokio::test]

@@ -224,6 +224,7 @@ impl Registry {
                 match self.parsed(&url, resolve)? {
                     Parsed::Located(located) => Ok(located),
                     Parsed::Variable(_) => {
+                        let variable = without_password(variable);
                         let message = format!("the variable `{variable}` refers to another variable; put the URL itself into it");
                         Err(Error::invalid_argument(message))
                     }
@@ -255,7 +256,7 @@ impl Registry {
 
     /// Returns the forms of URLs that a store may have, for messages.
     fn forms(&self) -> String {
-        let forms = self.engines.iter().map(|engine| engine.url_form()).filter(|form| *form != "memory:");
+        let forms = self.engines.iter().flat_map(|engine| engine.url_forms()).filter(|form| *form != "memory:");
         let forms: Vec<String> = forms.chain(["env:VARIABLE"]).map(|form| format!("`{form}`")).collect();
         format!("use {} or `memory:`", forms.join(", "))
     }
@@ -342,10 +343,11 @@ impl fmt::Display for Located {
 
 /// Returns the URL in an environment variable.
 fn from_variable(variable: &str) -> Result<String> {
-    std::env::var(variable)
-        .ok()
-        .filter(|url| !url.is_empty())
-        .ok_or_else(|| Error::invalid_argument(format!("the variable `{variable}` is not set; put the URL of the store into it")))
+    std::env::var(variable).ok().filter(|url| !url.is_empty()).ok_or_else(|| {
+        // Someone may have written `env:` before the URL itself.
+        let variable = without_password(variable);
+        Error::invalid_argument(format!("the variable `{variable}` is not set; put the URL of the store into it"))
+    })
 }
 
 /// Engines that this program was built without.

@@ -41,7 +41,7 @@ fn fault_names_line_column_and_intended_key() {
         ("[stores.a]\nurl = \"sqlit:a.db\"", "treehold.toml:2:7: no store engine is named `sqlit`; did you mean `sqlite`?"),
         (
             "[stores.a]\nurl = \"a.db\"",
-            "treehold.toml:2:7: `a.db` names no engine; use `sqlite:FILE`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `env:VARIABLE` or `memory:`",
+            "treehold.toml:2:7: `a.db` names no engine; use `sqlite:FILE`, `sqlite:DIRECTORY/`, `sled:DIRECTORY`, `postgres://…`, `mysql://…`, `redis://…`, `env:VARIABLE` or `memory:`",
         ),
         ("[stores.a]", "treehold.toml:1:1: the key `url` is missing"),
         ("[threads]\nstore = \"defalt\"", "treehold.toml:2:9: no store is named `defalt`; did you mean `default`?"),

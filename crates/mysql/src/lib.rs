@@ -243,6 +243,21 @@ impl MysqlStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Returns whether the database holds a store, of the present or a former layout. Changes nothing.
+    ///
+    /// Cost: one connection and up to two round trips.
+    ///
+    /// # Errors
+    /// Those of [`MysqlStore::open_with`].
+    pub async fn exists(options: &MysqlOptions) -> Result<bool> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let parsed = url::parse(&options.url)?;
+        let (prefix, is_default) = prefix_of(parsed.prefix, options)?;
+        let pool = Arc::new(Pool::new(parsed.opts, 1, options.connect_timeout, parsed.timeout.unwrap_or(options.timeout)));
+        let looked = tokio::time::timeout(pool.timeout(), has_tables(&pool, &Tables::new(&prefix), is_default)).await;
+        looked.unwrap_or_else(|_| Err(error::silent()))
+    }
+
     /// Migrates a store of a former layout to the present one, 2,000 rows at a time. An interrupted migration resumes on the next
     /// call; until then no version opens the store. If neither the URL nor the options name a prefix and the store has the former
     /// default, `stratafs_`, its tables are renamed. `tell` receives the progress.
@@ -277,6 +292,13 @@ impl MysqlStore {
 fn prefix_of(named: Option<String>, options: &MysqlOptions) -> Result<(String, bool)> {
     let is_default = named.is_none() && options.prefix == PREFIX;
     Ok((named.map_or_else(|| url::checked_prefix(&options.prefix), Ok)?, is_default))
+}
+
+async fn has_tables(pool: &Arc<Pool>, tables: &Tables, is_default: bool) -> Result<bool> {
+    let mut loan = pool.take().await?;
+    let exists = schema::exists(loan.connection(), tables, is_default).await?;
+    loan.give_back();
+    Ok(exists)
 }
 
 async fn open_tables(pool: &Arc<Pool>, tables: &Tables, is_default: bool) -> Result<ServerFacts> {

@@ -310,6 +310,11 @@ pub(super) fn former_prefix() -> String {
     format!("{FORMER_NAME}_")
 }
 
+/// Returns whether a store of any layout is there, also under the former default prefix.
+pub(super) async fn exists(connection: &mut Connection, tables: &Tables, is_default: bool) -> Result<bool> {
+    Ok(schema_version(connection, tables).await? != 0 || is_default && is_under_former_name(connection).await?)
+}
+
 /// Returns whether a store of the first layout has the former default prefix.
 pub(super) async fn is_under_former_name(connection: &mut Connection) -> Result<bool> {
     let version = schema_version(connection, &Tables::new(&former_prefix())).await?;

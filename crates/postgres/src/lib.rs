@@ -217,6 +217,19 @@ impl PostgresStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Returns whether the database holds a store, of the present or a former layout. Changes nothing.
+    ///
+    /// Cost: a connection and up to four round trips.
+    ///
+    /// # Errors
+    /// Those of [`PostgresStore::open_with`].
+    pub async fn exists(options: &PostgresOptions) -> Result<bool> {
+        let target = target_of(options).await?;
+        let connection = Connections::new(&target, options.timeout)?.make().await?;
+        let looking = schema::exists(&connection, &target);
+        tokio::time::timeout(options.timeout, looking).await.map_err(|_| error::silent())?
+    }
+
     /// Migrates a store of a former layout to the present one, in one transaction. If neither the URL nor the options name a schema
     /// and the store is in the former default, `stratafs`, that schema is renamed. `tell` receives the progress.
     ///

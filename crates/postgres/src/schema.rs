@@ -196,6 +196,13 @@ pub(super) async fn number(connection: &ClientWrapper, name: &str, schema: &str)
     row.map(|row| row.try_get(0).map_err(failed)).transpose()
 }
 
+/// Returns whether a store of any layout is there, also under the former default name.
+pub(super) async fn exists(connection: &ClientWrapper, target: &Target) -> Result<bool> {
+    // Zero is the number of tables that are not made yet.
+    let number = number(connection, &target.schema, &quoted(&target.schema)).await?;
+    Ok(number.is_some_and(|number| number != 0) || target.is_default && is_under_former_name(connection).await?)
+}
+
 /// Returns whether a store of the first layout is in the former default schema.
 pub(super) async fn is_under_former_name(connection: &ClientWrapper) -> Result<bool> {
     Ok(number(connection, FORMER_NAME, &quoted(FORMER_NAME)).await? == Some(FIRST_LAYOUT as i32))

@@ -42,6 +42,10 @@ impl ServerStore for RedisStore {
         Self::offers()
     }
 
+    async fn exists_at_url(url: &str) -> Result<bool> {
+        Self::exists(&RedisOptions::new(url)).await
+    }
+
     async fn open_url(url: &str) -> Result<Self> {
         Self::open(url).await
     }

@@ -230,6 +230,19 @@ impl RedisStore {
         Ok(Self { shared: Arc::new(Shared { link, places, clock, rows_at_once, setup, watches, announced, swept }) })
     }
 
+    /// Returns whether the server holds a store, of the present or a former layout. Changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`RedisStore::open_with`].
+    pub async fn exists(options: &RedisOptions) -> Result<bool> {
+        let address = address_of(options)?;
+        let former = former_of(&address, options)?;
+        let keys = Keys::new(&address.prefix);
+        let link = Link::new(address, &keys, options.connect_timeout, options.response_timeout);
+        Setup::ask(&link).await.map_err(Error::without_effect)?.check()?;
+        open::exists(&link, &keys, former.as_ref().map(|(keys, link)| (keys, link))).await
+    }
+
     /// Migrates a store of a former layout to the present one. If neither the URL nor the options name a prefix and the
     /// store is under the former default, `stratafs`, its keys are renamed; in a cluster the prefix stays and has to be named.
     /// A store in a cluster that has all its rows in one slot gets keys for each partition.

@@ -197,6 +197,17 @@ fn is_denied(fault: &super::error::Fault) -> bool {
         if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)))
 }
 
+/// Returns whether a store of any layout is there, also under the `former` default prefix.
+pub(super) async fn exists(link: &Link, keys: &Keys, former: Option<(&Keys, &Link)>) -> Result<bool> {
+    if !schema_of(link, keys).await?.is_empty() {
+        return Ok(true);
+    }
+    match former {
+        Some((keys, link)) => Ok(is_of_first_layout(&schema_of(link, keys).await?)),
+        None => Ok(false),
+    }
+}
+
 /// Checks the existing store on one server, or creates it unless a store of the first layout is under the `former` default prefix. Each
 /// is one script, so any number of processes may run it at once. Returns the version of the store.
 pub(super) async fn open(link: &Link, keys: &Keys, former: Option<(&Keys, &Link)>) -> Result<u64> {

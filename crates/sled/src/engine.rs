@@ -47,6 +47,10 @@ impl StoreLocation for Location {
         Some(&self.0)
     }
 
+    async fn exists(&self) -> Result<bool> {
+        Ok(SledStore::exists(&self.0))
+    }
+
     async fn open(&self) -> Result<Arc<dyn Store>> {
         open_embedded(&self.0, |directory| directory.join("db"), |directory| Ok(Arc::new(SledStore::open(directory)?))).await
     }

@@ -146,6 +146,11 @@ impl SledStore {
         StoreCapabilities::new(Durability::Process).with_sweeps(true).with_value_bytes_max(Some(VALUE_BYTES_MAX))
     }
 
+    /// Returns whether a store is in a directory, or something that opening it reports, such as files of another program. Blocks.
+    pub fn exists(path: &Path) -> bool {
+        open::is_there(path)
+    }
+
     /// Opens a directory with default options, and creates it if missing.
     ///
     /// Blocks: opening reads the log, which takes about 230 ms for 400 MB.

@@ -116,6 +116,14 @@ fn prepare(path: &Path) -> Result<()> {
     Err(foreign(path))
 }
 
+/// Returns whether a store is there, or something that opening it reports: a store without its log, a file, or files of another program.
+pub(super) fn is_there(path: &Path) -> bool {
+    let Ok(mut names) = std::fs::read_dir(path) else { return path.exists() };
+    // What a creation leaves that was interrupted before the log was there.
+    let is_begun = ["conf", "blobs"].iter().any(|name| path.join(name).exists());
+    path.join("db").exists() || path.join(MARK).exists() || (!is_begun && names.next().is_some())
+}
+
 /// Checks the format, or marks an empty store with it. Returns the version of the newest commit.
 fn recognise(path: &Path, rows: &::sled::Db, was_there: bool) -> Result<u64> {
     match rows.get(FORMAT_KEY).map_err(failed)? {

@@ -33,6 +33,10 @@ impl StoreEngine for SqliteEngine {
         "sqlite:FILE"
     }
 
+    fn url_forms(&self) -> Vec<&str> {
+        vec![self.url_form(), "sqlite:DIRECTORY/"]
+    }
+
     fn locate(&self, url: &StoreUrl<'_>) -> Result<Arc<dyn StoreLocation>, InvalidStoreUrl> {
         let path = url.path()?;
         if url.location().ends_with('/') {
@@ -61,6 +65,11 @@ impl StoreLocation for Location {
 
     fn path(&self) -> Option<&Path> {
         Some(&self.0)
+    }
+
+    async fn exists(&self) -> Result<bool> {
+        // Opening it then says that the former file has to be taken over.
+        Ok(former_file(&self.0).is_some() || SqliteStore::exists(&self.0)?)
     }
 
     async fn open(&self) -> Result<Arc<dyn Store>> {
@@ -96,6 +105,11 @@ impl StoreLocation for DirectoryLocation {
 
     fn path(&self) -> Option<&Path> {
         Some(&self.0)
+    }
+
+    async fn exists(&self) -> Result<bool> {
+        // Opening a file, or a directory with other files, reports what it is.
+        Ok(std::fs::read_dir(&self.0).map_or(self.0.exists(), |mut entries| entries.next().is_some()))
     }
 
     async fn open(&self) -> Result<Arc<dyn Store>> {

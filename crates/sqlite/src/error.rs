@@ -33,7 +33,10 @@ pub(super) fn unreachable_file(path: &Path, cause: io::Error) -> Error {
         io::ErrorKind::ReadOnlyFilesystem => {
             (ErrorKind::ReadOnly, "the store's file is on a read-only file system; name a file on another one")
         }
-        io::ErrorKind::IsADirectory => (ErrorKind::IsDirectory, "the path of the store's file is a directory; name a file"),
+        io::ErrorKind::IsADirectory => {
+            let message = "the path of the store's file is a directory; name a file, or name a directory of files as `sqlite:DIRECTORY/`";
+            (ErrorKind::IsDirectory, message)
+        }
         _ => (ErrorKind::Unavailable, "the store's file cannot be opened; check its disk and try again"),
     };
     Error::new(kind, message).with_source(AtHost::new(path).with_cause(cause))

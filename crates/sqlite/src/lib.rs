@@ -213,6 +213,19 @@ impl SqliteStore {
         migrate::migrate(options, how, tell)
     }
 
+    /// Returns whether a file is there that is not empty. Whether it is a store of this program shows when it is opened. Blocks.
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) or [`Unavailable`](ErrorKind::Unavailable) if it cannot be looked up.
+    pub fn exists(path: &Path) -> Result<bool> {
+        match std::fs::metadata(path) {
+            // Opening a directory reports what it is.
+            Ok(found) => Ok(found.is_dir() || found.len() > 0),
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error::unreachable_file(path, error)),
+        }
+    }
+
     /// Renames a migrated file that no process has open.
     pub fn take_over(from: &Path, to: &Path) -> std::io::Result<()> {
         let log = recognise::with_suffix(from, "-wal");
@@ -257,10 +270,14 @@ impl SqliteStore {
     /// ```
     pub async fn snapshot(&self, options: SnapshotOptions, mut report: impl FnMut(SnapshotProgress) + Send) -> Result<u64> {
         self.shared.committer.check_process()?;
+        let replace = options.replace;
+        // It is removed when this future is dropped, even if the process ends before the thread that copies.
+        let (target, unfinished) = self.blocking(move |readers| snapshot::begin(readers.path(), &options)).await?;
+        let path = unfinished.path().to_owned();
         let (sender, mut progress) = tokio::sync::watch::channel(SnapshotProgress::default());
         let mut taken = std::pin::pin!(self.blocking(move |readers| {
-            let (source, busy_timeout) = (readers.path().to_owned(), readers.busy_timeout());
-            snapshot::take(&readers.take()?, &source, &options, busy_timeout, &sender)
+            let busy_timeout = readers.busy_timeout();
+            snapshot::take(&readers.take()?, &path, &target, replace, busy_timeout, &sender)
         }));
         loop {
             tokio::select! {

@@ -25,7 +25,9 @@ pub(super) fn migrate(options: &SqliteOptions, how: &MigrateOptions, tell: TellM
     let path = std::path::absolute(&options.path).map_err(|cause| unreachable_file(&options.path, cause))?;
     let lock = opening(&path);
     let _opening = lock.lock();
-    std::fs::metadata(&path).map_err(|cause| unreachable_file(&path, cause))?;
+    if std::fs::metadata(&path).map_err(|cause| unreachable_file(&path, cause))?.is_dir() {
+        return Err(unreachable_file(&path, std::io::ErrorKind::IsADirectory.into()));
+    }
     check_writable(&path)?;
     check_ours(&path)?;
     let mut connection = connect(&path, options)?;

@@ -12,12 +12,13 @@ use super::read::Reader;
 use super::recognise::with_suffix;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use treehold_core::error::{AtHost, Error, ErrorKind, Result};
+use treehold_store::unfinished::{UnfinishedFile, give_name};
 
 /// How many pages are copied per step: 1 MiB.
 const STEP_PAGES: i32 = 256;
@@ -59,21 +60,27 @@ pub struct SnapshotProgress {
     pub bytes_total: u64,
 }
 
-/// Copies the reader's current view into a file. Stops once the receiver of `sender` is gone.
+/// Checks the target, and creates the file that becomes it. Returns the absolute path of the target and the file.
+pub(super) fn begin(source: &Path, options: &SnapshotOptions) -> Result<(PathBuf, UnfinishedFile)> {
+    let path = std::path::absolute(&options.path).map_err(|cause| not_made(&options.path, cause))?;
+    check_target(&path, source, options.replace)?;
+    let (unfinished, _) = UnfinishedFile::create(&path).map_err(|cause| not_made(&path, cause))?;
+    Ok((path, unfinished))
+}
+
+/// Copies the reader's current view into an unfinished file, and then gives that its name. Stops once the receiver of `sender` is gone.
 pub(super) fn take(
     reader: &Reader,
-    source: &Path,
-    options: &SnapshotOptions,
+    unfinished: &Path,
+    path: &Path,
+    replace: bool,
     busy_timeout: Duration,
     sender: &watch::Sender<SnapshotProgress>,
 ) -> Result<u64> {
-    let path = std::path::absolute(&options.path).map_err(|cause| not_made(&options.path, cause))?;
-    check_target(&path, source, options.replace)?;
-    let beside = Beside::create(&path)?;
-    let bytes = fill(reader, &beside.path, busy_timeout, sender)?;
-    File::open(&beside.path).and_then(|file| file.sync_all()).map_err(|cause| not_made(&path, cause))?;
-    beside.rename(&path, options.replace)?;
-    sync_directory_of(&path).map_err(|cause| not_made(&path, cause))?;
+    let bytes = fill(reader, unfinished, busy_timeout, sender)?;
+    File::open(unfinished).and_then(|file| file.sync_all()).map_err(|cause| not_made(path, cause))?;
+    give_name(unfinished, path, replace).map_err(|cause| not_made(path, cause))?;
+    sync_directory_of(path).map_err(|cause| not_made(path, cause))?;
     Ok(bytes)
 }
 
@@ -142,45 +149,6 @@ fn fill(reader: &Reader, path: &Path, busy_timeout: Duration, sender: &watch::Se
     drop(backup);
     target.close().map_err(|(_, error)| failed(error))?;
     Ok(bytes_total)
-}
-
-/// A temporary file beside the target, removed unless it is renamed to the target.
-struct Beside {
-    path: PathBuf,
-}
-
-impl Beside {
-    fn create(target: &Path) -> Result<Self> {
-        let path = with_suffix(target, &format!(".{}.tmp", uuid::Uuid::now_v7()));
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.open(&path).map_err(|cause| not_made(target, cause))?;
-        Ok(Self { path })
-    }
-
-    /// Renames the file to the target. A file that appeared there meanwhile stays unless it may be replaced.
-    fn rename(self, target: &Path, replace: bool) -> Result<()> {
-        if !replace {
-            match std::fs::hard_link(&self.path, target) {
-                // Dropping `self` removes the temporary name.
-                Ok(()) => return Ok(()),
-                Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => return Err(not_made(target, cause)),
-                // The file system has no hard links.
-                Err(_) if !target.exists() => {}
-                Err(cause) => return Err(not_made(target, cause)),
-            }
-        }
-        std::fs::rename(&self.path, target).map_err(|cause| not_made(target, cause))
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // After a rename there is nothing to remove.
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 fn not_made(path: &Path, cause: io::Error) -> Error {

@@ -16,8 +16,8 @@
 //!   error if it does not hold, [`log_key`] makes the key of an append, and [`expiry`] the end of a row.
 //! - [`committer`] and [`combiner`] make one durable step of batches that wait at the same time; [`effect`] folds a
 //!   batch for engines that apply it in one statement.
-//! - [`file_identity`] notices that a file was replaced, [`server_url`] parses URLs of servers, [`migrate`] describes the
-//!   migration of an older layout.
+//! - [`file_identity`] notices that a file was replaced, [`unfinished`] names files once they are complete,
+//!   [`server_url`] parses URLs of servers, [`migrate`] describes the migration of an older layout.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -61,6 +61,7 @@ pub mod server_url;
 mod snapshot;
 mod stats;
 mod sweeper;
+pub mod unfinished;
 mod user_place;
 mod user_rows;
 mod verify;

@@ -241,7 +241,7 @@ fn warnings(config: &crate::config::Config) -> Vec<String> {
         }
     }
     if config.leaves_default_store_open() {
-        let used = &config.stores[crate::config::DEFAULT_STORE].url;
+        let used = config.registry().shown_url(&config.stores[crate::config::DEFAULT_STORE].url);
         warnings.push(format!(
             "several stores are named and none is `default`, so what names no store is in `{used}`; call one of them `default`, or set \
                 `store` in its section or route"

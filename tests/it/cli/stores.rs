@@ -141,3 +141,67 @@ fn import_ignores_rules_about_paths_and_no_tool_imports() {
         }
     }
 }
+
+/// The arguments of every `store` command, and of others that name stores. `URL` stands for the URL of the store.
+const ON_A_STORE: &[&[&str]] = &[
+    &["store", "ls", "--store", "URL"],
+    &["store", "get", "a", "k", "--store", "URL"],
+    &["store", "put", "a", "k", "v", "--store", "URL"],
+    &["store", "rm", "a", "k", "--store", "URL"],
+    &["store", "search", "a", "--store", "URL"],
+    &["store", "compact", "--store", "URL"],
+    &["store", "copy", "URL", "memory:"],
+    &["store", "copy", "memory:", "URL"],
+    &["store", "export", "out.tar", "--store", "URL"],
+    &["store", "import", "in.tar", "--store", "URL"],
+    &["store", "index", "/memories"],
+    &["store", "migrate", "URL"],
+    &["store", "migrate", "default"],
+    &["store", "snapshot", "out.db", "--store", "URL"],
+    &["store", "snapshot", "out.db", "--store", "default"],
+    &["store", "stats", "--store", "URL"],
+    &["store", "stats", "--store", "env:URL"],
+    &["store", "sweep", "--store", "URL"],
+    &["store", "verify", "--store", "URL"],
+    // Usage errors quote arguments.
+    &["store", "stats", "URL"],
+    &["store", "sweep", "--limit", "URL"],
+    &["config", "show"],
+    &["config", "show", "--effective"],
+    &["config", "check"],
+    &["config", "trust"],
+    &["doctor"],
+];
+
+/// Regression: `snapshot`, `migrate` and usage errors printed the URL with its password.
+#[test]
+fn password_of_a_store_url_is_never_printed() {
+    let home = Home::new();
+    home.ok(&["write", "/memories/a.md", "one"]);
+    home.ok(&["store", "export", "in.tar"]);
+    let help = home.ok(&["store", "--help"]);
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    for line in commands.lines().take_while(|line| !line.is_empty()) {
+        let command = line.split_whitespace().next().unwrap();
+        assert!(ON_A_STORE.iter().any(|args| args.starts_with(&["store", command])), "`store {command}` is in no row");
+    }
+    for scheme in ["postgres", "mysql", "redis", "postgre"] {
+        let url = format!("{scheme}://ada:hunter2@127.0.0.1:1/0");
+        let named = format!("env:{url}");
+        let route = "[routes.\"/memories\"]\ntype = \"store\"\nnamespace = \"memories\"\n";
+        home.put("treehold.toml", format!("[stores.default]\nurl = \"{url}\"\n{route}"));
+        for args in ON_A_STORE {
+            let args = args.iter().map(|word| match *word {
+                "URL" => url.as_str(),
+                "env:URL" => named.as_str(),
+                word => word,
+            });
+            for flag in ["--verbose", "--json"] {
+                let args: Vec<&str> = std::iter::once(flag).chain(args.clone()).collect();
+                let output = home.command(&args).output().unwrap();
+                let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+                assert!(!printed.contains("hunter2"), "{args:?}: {printed}");
+            }
+        }
+    }
+}

@@ -180,6 +180,36 @@ fn snapshot_opens_as_a_store() {
     assert!(!home.work().join("typo.db").exists() && !home.work().join("x.db").exists());
 }
 
+/// Regression: an empty file or directory became a store, and the copy of it succeeded with no rows.
+#[test]
+fn empty_file_or_directory_is_no_store() {
+    let home = Home::new();
+    home.put("empty.db", "");
+    std::fs::create_dir(home.work().join("parts")).unwrap();
+    std::fs::create_dir(home.work().join("sled")).unwrap();
+    for url in ["sqlite:empty.db", "sqlite:parts/", "sqlite:absent/", "sled:sled", "sled:absent"] {
+        for args in [
+            &["store", "copy", url, "sqlite:to.db"][..],
+            &["store", "export", "to.tar", "--store", url],
+            &["store", "ls", "--store", url],
+            &["store", "stats", "--store", url],
+        ] {
+            assert!(home.error(args, 3).contains("there is no store"), "{args:?}");
+        }
+    }
+    assert!(home.error(&["store", "snapshot", "to.db", "--store", "sqlite:empty.db"], 3).contains("there is no store"));
+    assert_eq!(std::fs::metadata(home.work().join("empty.db")).unwrap().len(), 0);
+    for directory in ["parts", "sled"] {
+        assert_eq!(std::fs::read_dir(home.work().join(directory)).unwrap().count(), 0, "{directory}");
+    }
+    for absent in ["to.db", "to.tar", "absent"] {
+        assert!(!home.work().join(absent).exists(), "{absent}");
+    }
+    home.ok(&["store", "export", "none.tar"]);
+    home.ok(&["store", "import", "none.tar", "--store", "sqlite:parts/"]);
+    home.ok(&["store", "stats", "--store", "sqlite:parts/"]);
+}
+
 #[tokio::test]
 async fn expired_rows_are_counted_and_swept() {
     let home = Home::new();
@@ -224,6 +254,55 @@ fn exported_store_is_imported_elsewhere() {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(home.work().join("all.tar")).unwrap().permissions().mode() & 0o777, 0o600);
     }
+}
+
+/// Regression: a migration said that the disk cannot be read, and a copy did not say how to name the directory.
+#[test]
+fn directory_named_as_a_file_is_refused_with_its_form() {
+    let home = Home::new();
+    home.ok(&["store", "copy", "default", "sqlite:parts/"]);
+    for args in [
+        &["store", "copy", "default", "sqlite:parts"][..],
+        &["store", "copy", "sqlite:parts", "memory:"],
+        &["store", "migrate", "sqlite:parts"],
+        &["store", "stats", "--store", "sqlite:parts"],
+    ] {
+        assert!(home.error(args, 2).contains("`sqlite:DIRECTORY/`"), "{args:?}");
+    }
+}
+
+/// Regression: the part of the archive that was written stayed under its name, and the next export refused to replace it.
+#[cfg(unix)]
+#[tokio::test]
+async fn interrupted_export_leaves_no_file() {
+    let home = Home::new();
+    let rows = Namespace::new(["rows"]).unwrap();
+    let store = SqliteStore::open(home.work().join("a.db")).unwrap();
+    for number in 0..24 {
+        store.commit(Batch::new().put(&rows, format!("{number}"), vec![number; 4 << 20])).await.unwrap();
+    }
+    drop(store);
+    let archives = || -> Vec<String> {
+        let names = std::fs::read_dir(home.work()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("z.tar")).collect()
+    };
+    let args = ["store", "export", "z.tar", "--store", "sqlite:a.db"];
+    let mut command = Command::new(binary());
+    command.args(args).current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env_remove("TREEHOLD_CONFIG");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while archives().is_empty() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    match child.wait().unwrap().code() {
+        Some(130) => {
+            assert!(archives().is_empty(), "{:?}", archives());
+            home.ok(&args);
+        }
+        // It was complete before the interrupt.
+        code => assert_eq!(code, Some(0)),
+    }
+    assert_eq!(archives(), ["z.tar"]);
 }
 
 #[test]

@@ -97,7 +97,9 @@ fn every_engine_that_a_url_can_name_is_in_the_table() {
     // `use `sqlite:FILE`, …, `env:VARIABLE` or `memory:``
     let named = said.split_once("use ").map(|(_, named)| named).unwrap_or_default();
     let schemes = named.split('`').skip(1).step_by(2).filter_map(|word| word.split_once(':')).map(|(scheme, _)| scheme);
-    let engines: Vec<&str> = schemes.filter(|scheme| *scheme != "env").collect();
+    let mut engines: Vec<&str> = schemes.filter(|scheme| *scheme != "env").collect();
+    // An engine may have several forms.
+    engines.dedup();
     assert_eq!(engines.len(), 6, "{said}");
     #[cfg(all(feature = "sled", feature = "sqlite", feature = "postgres", feature = "mysql", feature = "redis"))]
     for engine in engines {
@@ -229,6 +231,73 @@ fn every_command_opens_its_store_once(kind: Kind) {
             }
         }
     });
+}
+
+#[test]
+fn missing_store_is_not_found_and_not_created_on_every_embedded_engine() {
+    missing_store_is_not_found_and_not_created(Kind::Embedded);
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[test]
+#[ignore = "needs PostgreSQL, MySQL or MariaDB, and Redis: run scripts/servers.sh"]
+fn missing_store_is_not_found_and_not_created_on_every_server_engine() {
+    missing_store_is_not_found_and_not_created(Kind::Server);
+}
+
+/// Regression: with a mistyped schema or prefix they made the tables of another store, and reported that it is empty.
+fn missing_store_is_not_found_and_not_created(kind: Kind) {
+    on_each(kind, |fresh, home| {
+        // A store in memory is there for each command.
+        if !fresh.is_kept {
+            return;
+        }
+        let url = fresh.url.as_str();
+        // No command makes it for the next one.
+        for args in [
+            &["store", "copy", url, "memory:"][..],
+            &["store", "ls", "--store", url],
+            &["store", "get", "a", "k", "--store", url],
+            &["store", "put", "a", "k", "v", "--store", url],
+            &["store", "rm", "a", "--all", "--store", url],
+            &["store", "search", "a", "--store", url],
+            &["store", "stats", "--store", url],
+            &["store", "verify", "--store", url],
+            &["store", "sweep", "--store", url],
+            &["store", "compact", "--store", url],
+            &["store", "export", "absent.tar", "--store", url],
+        ] {
+            let (code, _, said) = ended(home, args);
+            assert_eq!(code, Some(3), "{args:?}: {said}");
+            assert!(said.contains("there is no store"), "{args:?}: {said}");
+        }
+        let (code, _, said) = ended(home, &["write", "/memories/note", "a row"]);
+        assert_eq!(code, Some(0), "{said}");
+        for args in [&["store", "copy", url, "memory:"][..], &["store", "stats", "--store", url]] {
+            let (code, _, said) = ended(home, args);
+            assert_eq!(code, Some(0), "{args:?}: {said}");
+        }
+    });
+}
+
+/// Regression: it printed the URL with its password on standard output.
+#[cfg(feature = "postgres")]
+#[test]
+#[ignore = "needs PostgreSQL: run scripts/servers.sh"]
+fn migration_of_a_store_of_the_present_layout_prints_no_password() {
+    let schema = runtime().block_on(crate::servers::postgres::schema());
+    let (user, rest) = schema.url.split_once("://").and_then(|(_, rest)| rest.split_once('@')).expect("the URL names a user");
+    // A server that trusts its users accepts every password.
+    let (user, password) = user.split_once(':').unwrap_or((user, "hunter2"));
+    let joined = if rest.contains('?') { '&' } else { '?' };
+    let url = format!("postgres://{user}:{password}@{rest}{joined}schema={}", schema.name.replace(' ', "%20"));
+    let home = home(&url);
+    let (code, _, said) = ended(home.path(), &["write", "/memories/note", "a row"]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, printed, said) = ended(home.path(), &["store", "migrate", &url]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(printed.contains("has the current layout"), "{printed}");
+    assert!(!format!("{printed}{said}").contains(&format!(":{password}@")), "{printed}{said}");
 }
 
 #[test]

@@ -446,6 +446,25 @@ async fn snapshot_replaces_existing_file_only_on_request() {
     }
 }
 
+/// Regression: only the thread that copies removed the file, so a program that was interrupted left it.
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshot_dropped_while_it_copies_removes_its_file_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
+    for number in 0..100 {
+        put(&store, &format!("{number}"), &"x".repeat(400_000)).await;
+    }
+    let copying = tokio::sync::Notify::new();
+    tokio::select! {
+        biased;
+        () = copying.notified() => {}
+        taken = store.snapshot(SnapshotOptions::new(directory.path().join("snapshot.db")), |_| copying.notify_one()) => {
+            taken.map(drop).unwrap();
+        }
+    }
+    assert!(names(directory.path()).iter().all(|name| !name.ends_with(".tmp")), "{:?}", names(directory.path()));
+}
+
 #[test]
 fn dropped_snapshot_leaves_no_temporary_file() {
     let directory = tempfile::tempdir().unwrap();

@@ -93,6 +93,11 @@ pub trait StoreEngine: Send + Sync + fmt::Debug {
     /// Returns the form of a URL for messages: `sqlite:FILE`.
     fn url_form(&self) -> &str;
 
+    /// Returns all forms of a URL for messages. By default [`url_form`](Self::url_form) is the only one.
+    fn url_forms(&self) -> Vec<&str> {
+        vec![self.url_form()]
+    }
+
     /// Parses and checks a URL with one of the engine's schemes. Opens and creates nothing.
     ///
     /// # Errors
@@ -121,6 +126,15 @@ pub trait StoreLocation: Send + Sync + fmt::Display + fmt::Debug {
     /// By default none.
     fn path(&self) -> Option<&Path> {
         None
+    }
+
+    /// Returns whether a store is there, of the present or a former layout. Creates and changes nothing. By default, a store with a
+    /// [`path`](Self::path) is there if the path exists, and one without is always there.
+    ///
+    /// # Errors
+    /// Those of the engine, as for [`open`](Self::open).
+    async fn exists(&self) -> Result<bool> {
+        Ok(self.path().is_none_or(Path::exists))
     }
 
     /// Opens the store, and creates it if it is missing. [`open_once`] and [`open_server_once`] share one open store

@@ -14,6 +14,15 @@ pub trait ServerStore: Store + Sized + 'static {
     /// Returns the capabilities of these stores, without opening one.
     fn capabilities_offered() -> StoreCapabilities;
 
+    /// Returns whether a store is at a URL, as [`StoreLocation::exists`]. By default it always is.
+    ///
+    /// # Errors
+    /// Those of [`StoreLocation::exists`].
+    async fn exists_at_url(url: &str) -> Result<bool> {
+        let _ = url;
+        Ok(true)
+    }
+
     /// Opens the store at a URL, and creates it if it is missing.
     ///
     /// # Errors
@@ -56,6 +65,10 @@ impl<S> fmt::Display for ServerLocation<S> {
 impl<S: ServerStore> StoreLocation for ServerLocation<S> {
     fn capabilities(&self) -> StoreCapabilities {
         S::capabilities_offered()
+    }
+
+    async fn exists(&self) -> Result<bool> {
+        S::exists_at_url(self.url.as_str()).await
     }
 
     async fn open(&self) -> Result<Arc<dyn Store>> {

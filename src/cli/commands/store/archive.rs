@@ -4,6 +4,7 @@ use super::{Included, StoreName};
 use crate::cli::context::{Context, check_stdin, unread};
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{counted, stdin_is_terminal, stdout_is_terminal};
+use crate::store::unfinished::{UnfinishedFile, give_name};
 use crate::store::{ExportOptions, ImportOptions, export, import};
 use crate::{Error, ErrorKind};
 use clap::Args;
@@ -47,8 +48,9 @@ impl Export {
     pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let store = self.store.open(context).await?;
         let file = self.file.as_deref().filter(|file| *file != "-");
-        let output: Box<dyn Write + Send> = match file {
-            Some(file) => Box::new(Synced(create(file)?)),
+        let (unfinished, output) = file.map(create).transpose()?.unzip();
+        let output: Box<dyn Write + Send> = match output {
+            Some(output) => Box::new(Synced(output)),
             None if stdout_is_terminal() => {
                 return Err(Error::invalid_argument(
                     "an archive cannot be written to a terminal; name a file, or redirect the \
@@ -63,16 +65,11 @@ impl Export {
         let exported = export(&*store, io::BufWriter::with_capacity(1 << 20, output), &options, |at| {
             progress.share(at.rows, at.rows_total.unwrap_or(at.rows), format_args!("exporting: {} rows, {} bytes", at.rows, at.bytes));
         });
-        let report = match (exported.await, file) {
-            (Ok(report), _) => report,
-            (Err(error), file) => {
-                if let Some(file) = file {
-                    // The file is not a valid archive, and the next export would refuse to overwrite it.
-                    let _ = std::fs::remove_file(file);
-                }
-                return Err(error.into());
-            }
-        };
+        // If this fails or is interrupted, dropping the unfinished file removes it.
+        let report = exported.await?;
+        if let Some((unfinished, file)) = unfinished.zip(file) {
+            give_name(unfinished.path(), Path::new(file), false).map_err(|error| not_written(file, error))?;
+        }
         drop(progress);
         let exported = format!("{} exported, digest {}", counted(report.rows as usize, "row", "rows"), report.digest);
         match file {
@@ -145,27 +142,25 @@ fn spooled(mut input: impl io::Read) -> Result<File, Error> {
     Ok(file)
 }
 
-/// Creates a file for its owner only, since a store contains data that not everybody may read.
-fn create(file: &str) -> Result<File, Error> {
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(Path::new(file)).map_err(|error| {
-        let (kind, message) = match error.kind() {
-            io::ErrorKind::AlreadyExists => (ErrorKind::AlreadyExists, format!("`{file}` exists already; name another file, or remove it")),
-            io::ErrorKind::NotFound => (ErrorKind::NotFound, format!("the directory of `{file}` does not exist; create it")),
-            io::ErrorKind::PermissionDenied => (
-                ErrorKind::PermissionDenied,
-                format!(
-                    "permission to write `{file}` is denied; name \
-                another file"
-                ),
-            ),
-            _ => (ErrorKind::Unavailable, format!("`{file}` cannot be written: {error}")),
-        };
-        Error::new(kind, message).with_source(error)
-    })
+/// Creates an unfinished file for its owner only, since a store contains data that not everybody may read.
+fn create(file: &str) -> Result<(UnfinishedFile, File), Error> {
+    // Otherwise this would show when the archive is complete.
+    if Path::new(file).symlink_metadata().is_ok() {
+        return Err(not_written(file, io::ErrorKind::AlreadyExists.into()));
+    }
+    UnfinishedFile::create(Path::new(file)).map_err(|error| not_written(file, error))
+}
+
+fn not_written(file: &str, error: io::Error) -> Error {
+    let (kind, message) = match error.kind() {
+        io::ErrorKind::AlreadyExists => (ErrorKind::AlreadyExists, format!("`{file}` exists already; name another file, or remove it")),
+        io::ErrorKind::NotFound => (ErrorKind::NotFound, format!("the directory of `{file}` does not exist; create it")),
+        io::ErrorKind::PermissionDenied => {
+            (ErrorKind::PermissionDenied, format!("permission to write `{file}` is denied; name another file"))
+        }
+        _ => (ErrorKind::Unavailable, format!("`{file}` cannot be written: {error}")),
+    };
+    Error::new(kind, message).with_source(error)
 }
 
 /// A file whose flush writes it to disk.

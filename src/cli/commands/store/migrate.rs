@@ -1,6 +1,6 @@
 //! `store migrate`: moves a store of the former layout to the present one.
 
-use super::named;
+use super::{named, shown};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::config::OpenStoreOptions;
@@ -31,13 +31,14 @@ impl Migrate {
             false => context.config()?.migrate_store(&store, &how, tell).await?,
         };
         drop(progress);
+        let shown = shown(context, &store);
         let out = &mut context.out;
         if !out.is_text() {
             out.json(&report)?;
             return Ok(Outcome::Done);
         }
         if report.outcome == MigrateOutcome::UpToDate {
-            out.line(format_args!("`{}` has the current layout; nothing to do", store))?;
+            out.line(format_args!("`{shown}` has the current layout; nothing to do"))?;
             return Ok(Outcome::Done);
         }
         for (name, rows) in report.rows.iter().filter(|(_, rows)| **rows > 0) {

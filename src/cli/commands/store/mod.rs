@@ -128,6 +128,11 @@ fn named(context: &Context, name: Option<&str>) -> Result<String, Error> {
     name.map_or_else(|| Ok(context.config()?.default_store().to_owned()), |name| Ok(name.to_owned()))
 }
 
+/// Returns a name or URL without secrets, for messages.
+fn shown(context: &Context, name: &str) -> String {
+    if name.contains(':') { context.registry.shown_url(name) } else { name.to_owned() }
+}
+
 /// Opens a store by its name in the configuration or by URL. `create` creates the file or directory of a URL.
 async fn open_any(context: &Context, name: &str, create: bool) -> Result<Arc<dyn Rows>, Error> {
     if name.contains(':') {

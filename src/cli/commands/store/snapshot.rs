@@ -1,6 +1,6 @@
 //! `store snapshot`: copies the current content of a SQLite store to one file.
 
-use super::StoreName;
+use super::{StoreName, shown};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::config::OpenStoreOptions;
@@ -32,18 +32,18 @@ impl Snapshot {
             true => context.registry.sqlite_file(name, &OpenStoreOptions::new())?,
             false => context.config()?.sqlite_file(name)?,
         };
+        let shown = shown(context, name);
         let Some(file) = file else {
             let message = format!(
-                "the store `{name}` is not a SQLite file, and only those have snapshots; copy it with `treehold store copy {name} \
+                "the store `{shown}` is not a SQLite file, and only those have snapshots; copy it with `treehold store copy {shown} \
                     sqlite:{}`",
                 self.file.display()
             );
             return Err(Error::unsupported(message).into());
         };
-        if !file.exists() {
-            return Err(
-                Error::new(ErrorKind::NotFound, format!("the store `{name}` holds nothing yet: there is no {}", file.display())).into()
-            );
+        if !SqliteStore::exists(&file)? {
+            let message = format!("the store `{shown}` holds nothing yet: there is no store in {}", file.display());
+            return Err(Error::new(ErrorKind::NotFound, message).into());
         }
         let store = SqliteStore::open(file)?;
         let progress = context.progress("copying");

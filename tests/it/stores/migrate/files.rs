@@ -34,7 +34,7 @@ async fn migrates_from_every_step_blocking(layout: Layout, url: &str, put: impl 
             assert!(tells > 5, "only {tells} steps reported progress");
             break;
         }
-        let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
+        let refused = open_store(url, &OpenStoreOptions::new().with_create(false)).await.unwrap_err();
         assert!(OldLayout::is_source_of(&refused), "{refused}");
         assert_eq!(migrated(url, MigrateOptions::new()).await.unwrap().outcome, MigrateOutcome::Migrated);
         let store = open_store(url, &OpenStoreOptions::new()).await.unwrap();

@@ -53,9 +53,11 @@ async fn migrates_from_every_step(layout: Layout, url: &str, put: impl AsyncFn()
 async fn migrates_from_every_step_to(expected: &Expected, url: &str, put: impl AsyncFn()) -> usize {
     let Expected { rows: expected, moved } = expected;
     put().await;
-    let refused = open_store(url, &OpenStoreOptions::new()).await.unwrap_err();
-    assert!(OldLayout::is_source_of(&refused) && refused.message().contains("treehold store migrate"), "{refused}");
-    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    for create in [true, false] {
+        let refused = open_store(url, &OpenStoreOptions::new().with_create(create)).await.unwrap_err();
+        assert!(OldLayout::is_source_of(&refused) && refused.message().contains("treehold store migrate"), "{refused}");
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    }
     let planned = migrated(url, MigrateOptions::new().with_dry_run(true)).await.unwrap();
     // In PostgreSQL and in a Redis Cluster, every row moves to its partition besides.
     let spread = planned.rows.get("partitions").copied().unwrap_or(0);
