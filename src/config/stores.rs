@@ -16,7 +16,7 @@ use treehold_core::ops::{Durability, Version};
 use treehold_store::migrate::COMMAND;
 use treehold_store::{
     Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, RowsSnapshot, Scan, ScanOptions,
-    SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Sweeper,
+    SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, SweepCount, Sweeper,
     SweeperCounts, SweeperOptions, Watch,
 };
 
@@ -219,8 +219,20 @@ impl StoreMaintenance for LazyStore {
         self.opened().await?.sweep(limit).await
     }
 
+    async fn sweep_counting(&self, limit: usize, count: &SweepCount) -> Result<usize> {
+        self.opened().await?.sweep_counting(limit, count).await
+    }
+
     async fn shrink(&self, pages: usize) -> Result<usize> {
         self.opened().await?.shrink(pages).await
+    }
+
+    async fn shrink_counting(&self, pages: usize, count: &SweepCount) -> Result<usize> {
+        self.opened().await?.shrink_counting(pages, count).await
+    }
+
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+        self.opened().await?.partitions(start_after, limit).await
     }
 
     async fn compact(&self) -> Result<bool> {

@@ -299,6 +299,11 @@ impl SqliteStore {
         Ok(page.namespaces.into_iter().next())
     }
 
+    /// Returns the last namespace with a row, expired or not.
+    fn last_namespace(&self) -> Result<Option<Namespace>> {
+        self.shared.readers.take()?.last_namespace()
+    }
+
     /// Returns when the next row expires.
     fn next_expiry(&self) -> Result<Option<Timestamp>> {
         self.shared.readers.take()?.next_expiry()

@@ -278,6 +278,13 @@ impl Reader {
             .map_err(failed)
     }
 
+    /// Returns the last namespace with a row, expired or not.
+    pub(super) fn last_namespace(&self) -> Result<Option<Namespace>> {
+        let sql = "SELECT namespace FROM items ORDER BY namespace DESC LIMIT 1";
+        let last: Option<String> = self.connection().query_row(sql, [], |row| row.get(0)).optional().map_err(failed)?;
+        last.map(|last| Namespace::from_encoded(&last)).transpose()
+    }
+
     /// Returns when the next row expires.
     pub(super) fn next_expiry(&self) -> Result<Option<Timestamp>> {
         let sql = "SELECT expires_at FROM items WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";

@@ -5,7 +5,7 @@
 
 use super::{
     Namespace, Partition, RESERVED_ROOT, RowsSnapshot, Scan, ScanOptions, SnapshotRows, Store, StoreDescription, StoreMaintenance,
-    StoreStats, maintenance,
+    StoreStats, SweepCount, maintenance,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -112,6 +112,17 @@ pub trait StoreExt: Store {
         }
     }
 
+    /// As [`StoreExt::sweep`]. Adds what it removed to `count`, also if it fails, see [`StoreMaintenance::sweep_counting`].
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn sweep_counting(&self, limit: usize, count: &SweepCount) -> Result<usize> {
+        match self.extensions().maintenance {
+            Some(store) => store.sweep_counting(limit, count).await,
+            None => Ok(0),
+        }
+    }
+
     /// Gives unused pages back to the file system, see [`StoreMaintenance::shrink`].
     ///
     /// # Errors
@@ -120,6 +131,28 @@ pub trait StoreExt: Store {
         match self.extensions().maintenance {
             Some(store) => store.shrink(pages).await,
             None => Ok(0),
+        }
+    }
+
+    /// As [`StoreExt::shrink`]. Adds what it gave back to `count`, also if it fails, see [`StoreMaintenance::shrink_counting`].
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn shrink_counting(&self, pages: usize, count: &SweepCount) -> Result<usize> {
+        match self.extensions().maintenance {
+            Some(store) => store.shrink_counting(pages, count).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Lists partitions that can fail alone, see [`StoreMaintenance::partitions`].
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+        match self.extensions().maintenance {
+            Some(store) => store.partitions(start_after, limit).await,
+            None => Ok(None),
         }
     }
 

@@ -77,6 +77,7 @@ pub use derived::{INDEX_NAMESPACE, event_log};
 pub use extensions::{FilteredScan, StoreExt, StoreExtensions};
 pub use json::{JsonCursor, JsonFilter, JsonFound, JsonItem, JsonNamespacePage, JsonPage, JsonSearch, JsonStore, NamespaceSearch};
 pub use key::{escape_key, unescape_key};
+pub use listing::AllNamespaces;
 pub use maintenance::StoreMaintenance;
 pub use memory::MemoryStore;
 pub use migrate::{MigrateOptions, MigrateOutcome, MigrateProgress, MigrateReport, OldLayout};
@@ -84,8 +85,8 @@ pub use outbox::{Delivery, FileOutcome, FileVersion, HeldEntry, Outbox, OutboxEn
 pub use paced::{Pace, PacedStore};
 pub use scan::{NamespacePage, NamespacesOptions, Scan, ScanEntry, ScanOptions};
 pub use snapshot::{RowsSnapshot, SnapshotParts, SnapshotRow, SnapshotRows};
-pub use stats::{StoreDescription, StoreStats};
-pub use sweeper::{SHRINK_PAGES, SweepCount, Sweeper, SweeperCounts, SweeperOptions};
+pub use stats::{StoreDescription, StoreStats, SweepCount};
+pub use sweeper::{SHRINK_PAGES, Sweeper, SweeperCounts, SweeperOptions};
 pub use treehold_core::namespace::{NAMESPACE_COMPONENTS_MAX, Namespace, Partition};
 pub use treehold_core::reserved::{RESERVED_NAMESPACES, RESERVED_ROOT, Reserved, ReservedRows, Withheld, is_reserved, refuse_reserved};
 pub use user_rows::{check_user_rows, move_user_rows};

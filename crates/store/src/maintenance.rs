@@ -1,6 +1,6 @@
 //! Reports and upkeep for operators: the optional extension, and its defaults computed by scans.
 
-use super::{Namespace, NamespacesOptions, ScanEntry, ScanOptions, Store, StoreDescription, StoreStats};
+use super::{Namespace, NamespacesOptions, Partition, ScanEntry, ScanOptions, Store, StoreDescription, StoreStats, SweepCount};
 use async_trait::async_trait;
 use treehold_core::error::{Error, ErrorKind, Result};
 
@@ -26,6 +26,19 @@ pub trait StoreMaintenance: Store {
         Ok(0)
     }
 
+    /// As [`sweep`](Self::sweep). Adds what it removed to `count`, also if it fails for a part of the store.
+    ///
+    /// Where one partition can fail alone, a failure comes from the call that has found nothing more to remove in the others. By default
+    /// calls [`sweep`](Self::sweep).
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn sweep_counting(&self, limit: usize, count: &SweepCount) -> Result<usize> {
+        let removed = self.sweep(limit).await?;
+        count.add(removed);
+        Ok(removed)
+    }
+
     /// Gives up to `pages` unused pages of the store's file back to the file system, and returns how many it gave back. The file
     /// gets smaller once the log beside it is folded into it.
     ///
@@ -38,6 +51,29 @@ pub trait StoreMaintenance: Store {
     async fn shrink(&self, pages: usize) -> Result<usize> {
         let _ = pages;
         Ok(0)
+    }
+
+    /// As [`shrink`](Self::shrink). Adds what it gave back to `count`, also if it fails for a part of the store, as
+    /// [`sweep_counting`](Self::sweep_counting) does.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn shrink_counting(&self, pages: usize, count: &SweepCount) -> Result<usize> {
+        let given = self.shrink(pages).await?;
+        count.add(given);
+        Ok(given)
+    }
+
+    /// Lists up to `limit` partitions after one, in order, also those that cannot be read: fewer than `limit` are the last. `None` if no
+    /// partition of the store can fail alone, as is the default.
+    ///
+    /// [`AllNamespaces`](super::AllNamespaces) uses it.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+        let _ = (start_after, limit);
+        Ok(None)
     }
 
     /// Rewrites the store without its unused space, so that all of it is given back and [`shrink`](Self::shrink) works from then on.

@@ -2,7 +2,7 @@
 
 use super::{
     Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, Watch,
+    StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, SweepCount, Watch,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -179,11 +179,34 @@ impl StoreMaintenance for PacedStore {
         swept
     }
 
+    async fn sweep_counting(&self, limit: usize, count: &SweepCount) -> Result<usize> {
+        self.turn().await;
+        let swept = self.inner.sweep_counting(limit, count).await;
+        self.spend(swept.as_ref().map_or(1, |swept| *swept));
+        swept
+    }
+
     async fn shrink(&self, pages: usize) -> Result<usize> {
         self.turn().await;
         let given = self.inner.shrink(pages).await;
         self.spend(given.as_ref().map_or(1, |given| *given));
         given
+    }
+
+    async fn shrink_counting(&self, pages: usize, count: &SweepCount) -> Result<usize> {
+        self.turn().await;
+        let given = self.inner.shrink_counting(pages, count).await;
+        self.spend(given.as_ref().map_or(1, |given| *given));
+        given
+    }
+
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+        let listed = self.inner.partitions(start_after, limit).await;
+        // Most stores have no answer, which costs nothing.
+        if let Ok(Some(partitions)) = &listed {
+            self.spend(partitions.len());
+        }
+        listed
     }
 
     async fn compact(&self) -> Result<bool> {

@@ -2,7 +2,30 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use treehold_core::ops::Durability;
+
+/// Counts what sweeps remove or give back. Clones share the count.
+#[derive(Debug, Clone, Default)]
+pub struct SweepCount(Arc<AtomicU64>);
+
+impl SweepCount {
+    /// Starts at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the count.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds to the count.
+    pub fn add(&self, more: usize) {
+        self.0.fetch_add(more as u64, Ordering::Relaxed);
+    }
+}
 
 /// A description of a store's engine, for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

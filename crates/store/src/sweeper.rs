@@ -1,7 +1,6 @@
 //! A background task that removes expired rows and gives unused space back to the file system.
 
-use super::{Store, StoreExt};
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::{Store, StoreExt, SweepCount};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -62,27 +61,6 @@ impl SweeperOptions {
     pub fn with_pause(mut self, pause: Duration) -> Self {
         self.pause = pause;
         self
-    }
-}
-
-/// Counts what sweeps remove or give back. Clones share the count.
-#[derive(Debug, Clone, Default)]
-pub struct SweepCount(Arc<AtomicU64>);
-
-impl SweepCount {
-    /// Starts at zero.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Returns the count.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Adds to the count.
-    pub fn add(&self, more: usize) {
-        self.0.fetch_add(more as u64, Ordering::Relaxed);
     }
 }
 
@@ -178,16 +156,15 @@ enum Step {
 }
 
 impl Step {
-    /// Repeats the step until one does less than `most`, and counts each. Returns the sum.
+    /// Repeats the step until one does less than `most`, and counts what each does, also if it fails. Returns the sum.
     async fn repeat(self, store: &dyn Store, most: usize, pause: Duration, count: &SweepCount) -> Result<usize> {
         let (most, mut sum) = (most.max(1), 0);
         loop {
             let done = match self {
-                Self::Sweep => store.sweep(most).await?,
-                Self::Shrink => store.shrink(most).await?,
+                Self::Sweep => store.sweep_counting(most, count).await?,
+                Self::Shrink => store.shrink_counting(most, count).await?,
             };
             sum += done;
-            count.add(done);
             if done < most {
                 return Ok(sum);
             }

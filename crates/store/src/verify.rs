@@ -1,8 +1,8 @@
 //! Full verification of a store: the engine's own check, then every row.
 
-use super::listing::list_namespaces;
 use super::{
-    Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, Partition, ScanEntry, ScanOptions, Store, StoreExt, escape_key, whole_microseconds,
+    AllNamespaces, Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, Partition, ScanEntry, ScanOptions, Store, StoreExt, escape_key,
+    whole_microseconds,
 };
 use jiff::Timestamp;
 use std::collections::HashSet;
@@ -51,6 +51,13 @@ impl StoreVerification {
         }
     }
 
+    /// Adds a fault unless the engine's own check has found it.
+    fn fault_once(&mut self, error: Error) {
+        if !self.faults.iter().any(|known| known.message() == error.message()) {
+            self.fault(error);
+        }
+    }
+
     fn row(&mut self, namespace: &Namespace, key: &str, what: &str) {
         let message = format!("the row `{}` in `{namespace}` {what}", escape_key(key));
         self.fault(Error::new(ErrorKind::Corrupt, message));
@@ -94,8 +101,18 @@ pub async fn verify(
         Err(error) => return Err(error),
     };
     let mut rows = Rows { found, look, last: None, partition: None };
-    let mut listing = list_namespaces(store);
-    while let Some(page) = listing.next().await? {
+    let mut listing = AllNamespaces::new(store);
+    loop {
+        let page = match listing.next_page().await {
+            Ok(Some(page)) => page,
+            Ok(None) => break,
+            // One partition that cannot be listed does not hide the others.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                rows.found.fault_once(error);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         for namespace in &page {
             rows.enter(store, namespace).await?;
             let mut after = None;
@@ -148,7 +165,14 @@ impl<L: FnMut(&Namespace, &Item) -> Result<()>> Rows<L> {
         let Some(PartitionVersions { partition, shared, newest, .. }) = self.partition.take() else { return Ok(()) };
         self.found.versions_shared += shared.len() as u64;
         // The counter is read after the rows, because more are put meanwhile.
-        let counter = store.current_version(&partition).await?;
+        let counter = match store.current_version(&partition).await {
+            Ok(counter) => counter,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.found.fault_once(error);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         if newest > counter {
             let message = format!(
                 "a row of the partition `{partition}` has version {newest} and the counter of the partition is {counter}; new rows would reuse versions"

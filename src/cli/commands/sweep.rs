@@ -61,20 +61,21 @@ impl Sweep {
             }
         }
         let deleted = deleted.get();
-        let (mut expired, mut pages) = (0, 0);
+        let (expired, pages) = (SweepCount::new(), SweepCount::new());
         for (name, store) in stores.iter() {
             let of_store = Retention::new(store.clone(), retention.policy().clone());
             // The dry run counts in one call, without a pace: scans hide expired rows, and `sweep` finds them only by removing them.
-            let removed = if self.dry_run { store.stats().await.map(|stats| (stats.expired, 0)) } else { tidied(&of_store).await };
-            match removed {
-                Ok((rows, given)) => (expired, pages) = (expired + rows, pages + given),
-                // The other stores are handled all the same.
-                Err(error) => {
-                    kind = error.kind();
-                    report.fail(format!("store `{name}`: {error}"));
-                }
+            let tidied = match self.dry_run {
+                true => store.stats().await.map(|stats| expired.add(usize::try_from(stats.expired).unwrap_or(usize::MAX))),
+                false => tidy(&of_store, &expired, &pages).await,
+            };
+            // The other stores are handled all the same.
+            if let Err(error) = tidied {
+                kind = error.kind();
+                report.fail(format!("store `{name}`: {error}"));
             }
         }
+        let (expired, pages) = (expired.get(), pages.get());
         drop(progress);
         if !context.out.is_text() {
             let mut value = serde_json::to_value(&report).map_err(std::io::Error::from)?;
@@ -96,7 +97,7 @@ impl Sweep {
             context.out.notice(format_args!("{deferred} more may go after the `grace` of `[retention]`"));
         }
         if report.failed > 0 {
-            let failed = count(report.failed, "thread, user or store", "threads, users or stores");
+            let failed = count(report.failed, "thread, user, partition or store", "threads, users, partitions or stores");
             report.faults.iter().for_each(|fault| context.out.notice(fault));
             context.out.notice(format_args!("{failed} could not be handled; the rest was"));
             return Ok(Outcome::Failed(kind));
@@ -105,9 +106,11 @@ impl Sweep {
     }
 }
 
-/// Removes the expired rows of a store and gives its space back. Returns the number of rows and of pages.
-async fn tidied(retention: &Retention) -> Result<(u64, u64), Error> {
-    Ok((retention.remove_expired().await?, retention.shrink().await?))
+/// Removes the expired rows of a store and gives its space back, also if rows of one partition cannot be removed. Counts both.
+async fn tidy(retention: &Retention, expired: &SweepCount, pages: &SweepCount) -> Result<(), Error> {
+    let removed = retention.remove_expired(expired).await;
+    let given = retention.shrink(pages).await;
+    removed.and(given)
 }
 
 fn count(count: u64, one: &str, many: &str) -> String {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use treehold::audit::{AuditLog, AuditRow};
 use treehold::checkpoint::{CheckpointId, Checkpointer, ListOptions, PutOptions, StoreCheckpointer};
 use treehold::clock::Clock;
-use treehold::store::{Batch, SqliteStore, Store};
+use treehold::store::{Batch, SqliteDirectory, SqliteStore, Store};
 use treehold::{BackendExt, Namespace, Scope, StateBackend};
 
 const STORE: &str = "[stores.default]\nurl = \"sqlite:{data}/treehold.db\"\nsweep_every = \"never\"\n";
@@ -396,4 +396,72 @@ fn compacted_store_gives_space_back() {
     assert_eq!((code, out.as_str()), (Some(0), "sqlite:treehold.db was rewritten\n"));
     assert!(size(&place) * 2 < full, "{} of {full} bytes", size(&place));
     assert_eq!(left(&place), [(4, 1); 4]);
+}
+
+const USERS: [&str; 3] = ["ada", "eve", "zoe"];
+
+/// Returns a home whose store has a file for each user. That of one user is damaged.
+fn home_with_a_damaged_file(retention: &str, damaged: &str) -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let store = STORE.replace("treehold.db", "s/");
+    std::fs::write(home.path().join("treehold.toml"), format!("{store}[retention]\n{retention}")).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store: Arc<dyn Store> = Arc::new(SqliteDirectory::open(home.path().join("s")).unwrap());
+        for user in USERS {
+            fill(&store, user, "default").await;
+        }
+    });
+    let file = home.path().join("s/default").join(format!("{damaged}.db"));
+    for suffix in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+    }
+    std::fs::write(file, [7_u8; 8192]).unwrap();
+    home
+}
+
+/// Regression: one damaged file stopped the retention of every user and ended `store verify`, and `store sweep` did not report it. The first
+/// file, one in the middle and the last one.
+#[test]
+fn damaged_file_of_a_user_is_named_and_the_other_users_are_handled() {
+    for damaged in USERS {
+        let home = home_with_a_damaged_file(RULES, damaged);
+        let named = format!("`default/{damaged}`");
+        let expire = || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let store = SqliteDirectory::open(home.path().join("s")).unwrap();
+                for user in USERS.into_iter().filter(|user| *user != damaged) {
+                    let rows = Namespace::new(["default", user, "rows"]).unwrap();
+                    store.commit(Batch::new().put_for(&rows, "k", "x", std::time::Duration::ZERO)).await.unwrap();
+                }
+            });
+        };
+        let failing = |args: &[&str]| -> (Value, String) {
+            let (code, out, said) = ended(home.path(), args);
+            assert_eq!(code, Some(6), "{damaged}: {args:?}: {out}{said}");
+            assert!(out.contains(&named) || said.contains(&named), "{damaged}: {args:?}: {out}{said}");
+            (serde_json::from_str(&out).unwrap(), said)
+        };
+        expire();
+        assert_eq!(failing(&["--json", "store", "sweep"]).0["removed"], 2);
+        let (found, said) = failing(&["--json", "store", "verify"]);
+        assert_eq!(found["faults_count"], 1, "{found}{said}");
+        assert!(found["rows"].as_u64().unwrap() > 2 * 20, "{found}");
+        expire();
+        let (swept, said) = failing(&["--json", "sweep"]);
+        assert_eq!([&swept["checkpoints"], &swept["calls"], &swept["expired"]], [2 * 16, 2 * 19, 2], "{swept}{said}");
+    }
+}
+
+#[test]
+fn server_applies_the_policy_to_the_users_beside_a_damaged_file() {
+    let home = home_with_a_damaged_file(&format!("every = \"100ms\"\n{RULES}"), USERS[0]);
+    let server = Process::start(home.path());
+    within(|| {
+        let shown = metrics(&server);
+        let removed = count(&shown, "vfs_retention_removed_total{kind=\"checkpoints\"}");
+        removed >= 2.0 * 16.0 && count(&shown, "vfs_retention_failures_total") >= 1.0
+    });
+    assert!(server.stop().success());
 }

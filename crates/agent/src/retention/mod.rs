@@ -24,7 +24,7 @@ use std::time::Duration;
 use treehold_core::clock::Clock;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
-use treehold_store::{Pace, PacedStore, SHRINK_PAGES, Store, StoreExt};
+use treehold_store::{Pace, PacedStore, SHRINK_PAGES, Store, StoreExt, SweepCount};
 use treehold_tree::checkpoint::{NamedCheckpoints, Owners, RetainOptions, Retained, StoreCheckpointer};
 
 /// The most rows that are removed in one commit.
@@ -54,7 +54,7 @@ pub struct RetentionReport {
     pub packs: u64,
     /// The number of checkpoints that stay only for now: a call may still read them, or they were named while the round ran.
     pub deferred: u64,
-    /// The number of threads and users that could not be handled. The next round tries again.
+    /// The number of threads, users and partitions that could not be handled. The next round tries again.
     pub failed: u64,
     /// What went wrong with the first of them. The log has all.
     pub faults: Vec<String>,
@@ -116,7 +116,7 @@ impl Retention {
     }
 
     /// Looks at every thread once, and removes or only counts what the policy does not keep. Adds to `report` what was done, also if it
-    /// fails. A thread that fails does not stop the others.
+    /// fails. A thread, user or partition that fails does not stop the others.
     ///
     /// Cost: reads the record of every checkpoint twice, and the keys of old calls. After a removal, it reads every page of the user's
     /// trees once. All of that at the rate of the policy.
@@ -132,7 +132,18 @@ impl Retention {
         let kinds = if self.policy.has_checkpoints() { &["heads", "pruned", audit::KIND][..] } else { &["heads", audit::KIND] };
         let log = AuditLog::new(store.clone());
         let mut owners = Owners::new(&*store, kinds);
-        while let Some(users) = owners.next_page().await? {
+        loop {
+            let users = match owners.next_page().await {
+                Ok(Some(users)) => users,
+                Ok(None) => return Ok(()),
+                Err(error) if owners.is_over() || self.is_lost(&error).await => return Err(error),
+                // One partition that cannot be read does not stop the others.
+                Err(error) => {
+                    report.fail(error.to_string());
+                    tracing::warn!(%error, "retention failed for a partition; retrying in the next round");
+                    continue;
+                }
+            };
             for user in &users {
                 let round = UserRound { retention: self, checkpointer: &checkpointer, log: &log, user, dry_run };
                 if self.policy.has_checkpoints() {
@@ -143,13 +154,17 @@ impl Retention {
                 }
             }
         }
-        Ok(())
+    }
+
+    /// Returns whether an error means that the store cannot be used at all.
+    async fn is_lost(&self, error: &Error) -> bool {
+        error.kind() == ErrorKind::Unavailable && self.store.ping().await.is_err()
     }
 
     /// Logs and counts the failure of a user or a thread, and returns it if the store cannot be used at all.
     async fn settle(&self, done: Result<()>, scope: &Scope, report: &mut RetentionReport) -> Result<()> {
         let Err(error) = done else { return Ok(()) };
-        if error.kind() == ErrorKind::Unavailable && self.store.ping().await.is_err() {
+        if self.is_lost(&error).await {
             return Err(error);
         }
         report.fail(fault(scope, &error));
@@ -158,37 +173,25 @@ impl Retention {
         Ok(())
     }
 
-    /// Removes the expired rows of the store, in small steps at the rate of the policy. Returns their number.
+    /// Removes the expired rows of the store, in small steps at the rate of the policy. Adds their number to `removed`, also if it fails.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn remove_expired(&self) -> Result<u64> {
+    pub async fn remove_expired(&self, removed: &SweepCount) -> Result<()> {
         let store = PacedStore::new(self.store.clone(), self.pace.clone());
-        let mut removed = 0;
-        loop {
-            let swept = store.sweep(BATCH_ROWS).await?;
-            removed += swept as u64;
-            if swept < BATCH_ROWS {
-                return Ok(removed);
-            }
-        }
+        while store.sweep_counting(BATCH_ROWS, removed).await? >= BATCH_ROWS {}
+        Ok(())
     }
 
-    /// Gives space that the store no longer uses back to the file system, where its engine can, in small steps. Returns the number of
-    /// pages.
+    /// Gives space that the store no longer uses back to the file system, where its engine can, in small steps. Adds the number of pages
+    /// to `given`, also if it fails.
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn shrink(&self) -> Result<u64> {
+    pub async fn shrink(&self, given: &SweepCount) -> Result<()> {
         let store = PacedStore::new(self.store.clone(), self.pace.clone());
-        let mut pages = 0;
-        loop {
-            let given = store.shrink(SHRINK_PAGES).await?;
-            pages += given as u64;
-            if given < SHRINK_PAGES {
-                return Ok(pages);
-            }
-        }
+        while store.shrink_counting(SHRINK_PAGES, given).await? >= SHRINK_PAGES {}
+        Ok(())
     }
 }
 

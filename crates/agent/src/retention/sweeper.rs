@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use treehold_core::error::Result;
+use treehold_store::SweepCount;
 
 /// The longest pause before the first round.
 const FIRST_AFTER: Duration = Duration::from_secs(60);
@@ -96,7 +97,10 @@ async fn claimed(retention: &Retention, every: Duration, round: &mut Round) -> R
 
 async fn once(retention: &Retention, round: &mut Round) -> Result<()> {
     retention.run(false, &mut round.report).await?;
-    round.pages = retention.shrink().await?;
+    let pages = SweepCount::new();
+    let shrunk = retention.shrink(&pages).await;
+    round.pages = pages.get();
+    shrunk?;
     round.is_complete = true;
     Ok(())
 }

@@ -197,6 +197,14 @@ impl SqliteDirectory {
         let partition = namespace.partition();
         self.shared.files.find(&partition).await.map_err(|error| of_partition(&partition, error))
     }
+
+    /// Lists namespaces of one partition. Looks at no other file.
+    async fn namespaces_in(&self, partition: &Partition, options: NamespacesOptions) -> Result<NamespacePage> {
+        let (files, failed) = (&self.shared.files, |error| of_partition(partition, error));
+        let Some(found) = files.found(partition).map_err(failed)? else { return Ok(NamespacePage::default()) };
+        let listed = files.look(&found, |store| async move { store.namespaces(options).await }).await;
+        Ok(listed.map_err(failed)?.unwrap_or_default())
+    }
 }
 
 /// Creates the directory if it is missing, and checks its mark. Both are durable afterwards, whoever made them.
@@ -209,9 +217,14 @@ fn prepare(path: &Path) -> Result<()> {
     create_directory(path).map_err(failed)?;
     let mark = path.join(MARK);
     for is_last in [false, true] {
-        match std::fs::read_to_string(&mark) {
+        match std::fs::read(&mark) {
             // Another process may have been stopped before the mark was complete or durable. A power loss may leave zeros in its place.
-            Ok(text) if text == MARK_TEXT || text.bytes().all(|byte| byte == 0) => break,
+            Ok(text) if text == MARK_TEXT.as_bytes() || text.iter().all(|byte| *byte == 0) => break,
+            Ok(text) if !text[0].is_ascii_digit() => {
+                let message =
+                    format!("the file `{MARK}` of the store's directory is damaged; delete its content, or restore it from a backup");
+                return Err(Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(path)));
+            }
             Ok(_) => {
                 let message = "the store's directory was written by a newer version; upgrade this program";
                 return Err(Error::unsupported(message).with_source(AtHost::new(path)));
@@ -297,6 +310,9 @@ impl Store for SqliteDirectory {
 
     async fn namespaces(&self, options: NamespacesOptions) -> Result<NamespacePage> {
         let Some(prefix) = options.prefix() else { return Ok(NamespacePage::default()) };
+        if let Some(beneath) = &options.beneath {
+            return self.namespaces_in(&beneath.partition(), options.clone()).await;
+        }
         let mut found: Vec<Namespace> = Vec::new();
         let after = options.start_after.as_ref().map(Namespace::partition);
         let mut walk = Walk::new(&self.shared.files, prefix, after.as_ref());

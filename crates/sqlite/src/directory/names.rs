@@ -1,8 +1,8 @@
 //! The names of the files: one for each partition, readable, and the same on file systems that ignore case.
 //!
 //! A partition of one component, such as `acme`, is the file `acme.db`; that of a tenant and a user is `acme/ada.db`. Lowercase letters,
-//! digits, `-` and `_` stand for themselves, every other byte is `%xx`. A component whose name would be too long for SQLite is named by its
-//! hash, and a file beside it, `=HASH.name`, has the component.
+//! digits, `-` and `_` stand for themselves, every other byte is `%xx`. Only the name of the mark has a `%2d`. A component whose name would
+//! be too long for SQLite is named by its hash, and a file beside it, `=HASH.name`, has the component.
 
 use super::MARK;
 use crate::open::sync_directory_of;
@@ -37,6 +37,10 @@ pub(super) fn file_of(root: &Path, partition: &Partition) -> PathBuf {
 }
 
 fn name_of(component: &str) -> String {
+    if component == MARK {
+        // The directory of this tenant would be in the place of the mark.
+        return MARK.replacen('-', "%2d", 1);
+    }
     let mut name = String::with_capacity(component.len());
     for byte in component.bytes() {
         match byte {
@@ -253,7 +257,7 @@ mod tests {
     #[test]
     fn every_partition_has_a_file_name_of_its_own_that_is_safe_and_tells_it() {
         let long = "x".repeat(900);
-        let parts = ["acme", "Acme", "a/b", "..", ".", "a%2f", "é", "con", "a.db", "-", " ", "=a", "a\u{1}", &long, "日本"];
+        let parts = ["acme", "Acme", "a/b", "..", ".", "a%2f", "é", "con", "a.db", "-", " ", "=a", "a\u{1}", &long, "日本", MARK];
         let mut files = BTreeSet::new();
         let root = Path::new("/r");
         for tenant in parts {
@@ -264,17 +268,18 @@ mod tests {
                 assert!(file.starts_with(root) && file.strip_prefix(root).expect("beneath").components().count() == owner.len(), "{text}");
                 assert!(file.iter().all(|part| part.len() < 100 && part != ".."), "{text}");
                 assert_eq!(text, text.to_lowercase(), "the same where case does not count");
+                assert!(!file.starts_with(root.join(MARK)), "the mark is in its place");
                 files.insert((text, partition));
             }
         }
         let names: BTreeSet<_> = files.iter().map(|(file, _)| file).collect();
         let partitions: BTreeSet<_> = files.iter().map(|(_, partition)| partition).collect();
         assert_eq!((names.len(), partitions.len()), (files.len(), files.len()));
-        for name in ["acme", "%41cme", "a%2fb", "%2e%2e"] {
+        for name in ["acme", "%41cme", "a%2fb", "%2e%2e", "treehold%2dpartitions"] {
             let Some(Name::Component(component)) = read_name(name) else { panic!("{name}") };
             assert_eq!(name_of(&component), name);
         }
-        for none in ["", "Acme", "%41%", "%4", "%4A", "%61", "a.b", "%ff", "a b"] {
+        for none in ["", "Acme", "%41%", "%4", "%4A", "%61", "a.b", "%ff", "a b", MARK] {
             assert_eq!(read_name(none), None, "{none}");
         }
     }

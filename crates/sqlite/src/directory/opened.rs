@@ -118,8 +118,8 @@ impl OpenFiles {
         let options = SqliteOptions { path: found.path.clone(), create: false, ..self.options.clone() };
         let (root, path) = (self.root.clone(), found.path.clone());
         let opened = on_blocking_thread(move || {
-            let store = SqliteStore::open_with(options)?;
-            check_place(&root, &path, store.first_namespace()?)?;
+            let store = open_store(options)?;
+            check_place(&root, &path, &store)?;
             Ok(store)
         });
         let private = match opened.await {
@@ -129,6 +129,12 @@ impl OpenFiles {
         let looked = look(private.store()).await;
         private.close().await;
         looked.map(Some)
+    }
+
+    /// Returns the file of a partition; `None` without one.
+    pub(super) fn found(&self, partition: &Partition) -> Result<Option<Found>> {
+        let path = file_of(&self.root, partition);
+        Ok(self.is_present(&path)?.then(|| Found { path, partition: partition.clone() }))
     }
 
     /// Returns the store of a partition whose file is open.
@@ -285,15 +291,33 @@ fn open_file(root: &Path, partition: &Partition, options: SqliteOptions) -> Resu
     if options.create && !path.exists() {
         names::prepare(root, partition).map_err(|cause| unreachable_file(&path, cause))?;
     }
-    let store = SqliteStore::open_with(SqliteOptions { path: path.clone(), ..options })?;
+    let store = open_store(SqliteOptions { path: path.clone(), ..options })?;
     let identity = FileIdentity::of(&path).map_err(|cause| unreachable_file(&path, cause))?;
-    check_place(root, &path, store.first_namespace()?)?;
+    check_place(root, &path, &store)?;
     Ok(OpenFile { store, identity })
 }
 
-/// Refuses a file that holds the rows of another partition than its name says.
-fn check_place(root: &Path, path: &Path, first: Option<Namespace>) -> Result<()> {
-    let Some(first) = first.filter(|first| !belongs(root, path, first)) else { return Ok(()) };
-    let message = format!("it holds rows of the partition `{}`; give it the name of that partition again", first.partition());
+/// Opens the file of a partition. Nobody named that file, so a damaged one is not mistaken for one that was named by mistake. Blocks.
+fn open_store(options: SqliteOptions) -> Result<SqliteStore> {
+    SqliteStore::open_with(options).map_err(|error| match error.kind() {
+        ErrorKind::Corrupt => error.with_message("it is damaged; restore it from a backup"),
+        _ => error,
+    })
+}
+
+/// Refuses a file that holds rows of another partition than its name says. The rows of a partition follow each other, so the first and the
+/// last one tell.
+fn check_place(root: &Path, path: &Path, store: &SqliteStore) -> Result<()> {
+    let is_foreign = |found: &Namespace| !belongs(root, path, found);
+    let (first, last) = (store.first_namespace()?, store.last_namespace()?);
+    let all = first.as_ref().is_some_and(is_foreign) && last.as_ref().is_some_and(is_foreign);
+    let Some(foreign) = first.into_iter().chain(last).find(is_foreign) else { return Ok(()) };
+    let partition = foreign.partition();
+    let message = match all {
+        true => format!("it holds rows of the partition `{partition}`; give it the name of that partition again"),
+        false => {
+            format!("it also holds rows of the partition `{partition}`; remove them with `treehold store rm`, on this file as a store")
+        }
+    };
     Err(Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(path)))
 }

@@ -2,7 +2,7 @@ use super::names::file_of;
 use super::*;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
-use treehold_store::{Condition, StoreExt};
+use treehold_store::{AllNamespaces, Condition, StoreExt, SweepCount, verify};
 
 fn space(text: &str) -> Namespace {
     Namespace::parse(text).expect("a legal namespace")
@@ -156,6 +156,8 @@ async fn damaged_file_harms_only_its_partition() {
         let error = store.commit(Batch::new().put(&space(namespace), "k", "v")).await.expect_err("it is damaged");
         assert_eq!(error.kind(), ErrorKind::Corrupt);
     }
+    let error = store.get(&space("acme/bob/notes"), "k").await.expect_err("it is damaged");
+    assert!(error.message().ends_with("it is damaged; restore it from a backup"), "nobody named that file: {error}");
     let findings = store.check().await.expect("checked");
     assert_eq!(findings.len(), 2, "{findings:?}");
     for limit in [1, 2, 100] {
@@ -163,7 +165,141 @@ async fn damaged_file_harms_only_its_partition() {
         let options = NamespacesOptions::new().with_limit(limit).with_start_after(space("acme/ada/notes"));
         assert_eq!(store.namespaces(options).await.expect_err("one cannot be read").kind(), ErrorKind::Corrupt);
     }
-    assert_eq!(store.sweep(10).await.expect("the others are swept"), 0);
+    assert_eq!(store.sweep(10).await.expect_err("one cannot be swept").kind(), ErrorKind::Corrupt);
+}
+
+/// Regression: the first damaged file ended the listing of all namespaces and the verification, and sweeps did not say that they had
+/// skipped it.
+#[tokio::test]
+async fn damaged_file_stops_no_work_on_the_other_partitions() {
+    let users = ["acme/ada", "acme/eve", "bob/zoe"];
+    for damaged in users {
+        let (directory, store) = fresh(8);
+        for user in users {
+            let notes = space(&format!("{user}/notes"));
+            let batch = Batch::new().put(&notes, "stays", "").put_for(&notes, "ends", "", Duration::ZERO);
+            store.commit(batch).await.expect("committed");
+        }
+        drop(store);
+        let root = directory.path().join("store");
+        std::fs::write(root.join(format!("{damaged}.db")), vec![7; 8192]).expect("damaged");
+        let store = SqliteDirectory::open(&root).expect("opened");
+        let is_named = |error: &Error| error.kind() == ErrorKind::Corrupt && error.message().contains(damaged);
+
+        let (mut all, mut found, mut failed) = (AllNamespaces::new(&store), Vec::new(), 0);
+        loop {
+            match all.next_page().await {
+                Ok(Some(page)) => found.extend(page),
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(is_named(&error) && !all.is_over(), "{error}");
+                    failed += 1;
+                }
+            }
+        }
+        let others = users.into_iter().filter(|user| *user != damaged).map(|user| space(&format!("{user}/notes")));
+        assert_eq!((found, failed), (others.collect::<Vec<_>>(), 1), "{damaged}");
+
+        let verified = verify(&store, |_, _| Ok(()), |_| {}).await.expect("verified");
+        assert_eq!((verified.rows, verified.faults_count), (2, 1), "{damaged}: {:?}", verified.faults);
+        assert!(verified.faults.iter().all(is_named), "{:?}", verified.faults);
+
+        let (count, mut swept) = (SweepCount::new(), Vec::new());
+        for _ in 0..3 {
+            swept.push(store.sweep_counting(1, &count).await.map_err(|error| is_named(&error)));
+        }
+        assert_eq!((swept, count.get()), (vec![Ok(1), Ok(1), Err(true)], 2), "{damaged}");
+        let shrunk = store.shrink_counting(1_000, &SweepCount::new()).await;
+        assert!(is_named(&shrunk.expect_err("one cannot be visited")), "{damaged}");
+    }
+}
+
+#[tokio::test]
+async fn compact_goes_on_after_a_damaged_file() {
+    let (directory, store) = fresh(8);
+    let zoe = space("bob/zoe/notes");
+    put(&store, "acme/ada/notes", "k").await;
+    put(&store, "bob/zoe/notes", "k").await;
+    store.commit(Batch::new().put(&zoe, "large", vec![b'x'; 1 << 20])).await.expect("committed");
+    store.commit(Batch::new().delete(&zoe, "large")).await.expect("removed");
+    drop(store);
+    let root = directory.path().join("store");
+    std::fs::write(root.join("acme/ada.db"), vec![7; 8192]).expect("damaged");
+    let size = || std::fs::metadata(root.join("bob/zoe.db")).expect("it is there").len();
+    let full = size();
+    let store = SqliteDirectory::open(&root).expect("opened");
+    assert_eq!(store.compact().await.expect_err("one cannot be rewritten").kind(), ErrorKind::Corrupt);
+    drop(store);
+    assert!(size() * 2 < full, "{} of {full} bytes", size());
+}
+
+#[tokio::test]
+async fn partitions_are_listed_in_pages_whatever_their_files_hold() {
+    let (directory, store) = fresh(8);
+    let mut expected = Vec::new();
+    for owner in ["acme/", "acme/ada", "acme/bob", "b/ada"] {
+        let notes = space(&format!("{owner}/notes"));
+        put(&store, &format!("{owner}/notes"), "k").await;
+        expected.push(notes.partition());
+    }
+    drop(store);
+    let root = directory.path().join("store");
+    std::fs::write(root.join("acme/bob.db"), vec![7; 8192]).expect("damaged");
+    let store = SqliteDirectory::open(&root).expect("opened");
+    for limit in 1..6 {
+        let (mut listed, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.partitions(after.as_ref(), limit).await.expect("listed").expect("each can fail alone");
+            let is_last = page.len() < limit;
+            listed.extend(page);
+            after = listed.last().cloned();
+            if is_last {
+                break;
+            }
+        }
+        assert_eq!(listed, expected, "{limit}");
+    }
+}
+
+/// Regression: only the first rows of a file were looked at.
+#[tokio::test]
+async fn rows_of_another_partition_are_reported_whether_they_come_first_or_last() {
+    for foreign in ["aa/bb", "zz/bb"] {
+        let (directory, store) = fresh(8);
+        let (own, other) = (space("default/u1/notes"), space(&format!("{foreign}/notes")));
+        put(&store, "default/u1/notes", "k").await;
+        drop(store);
+        let root = directory.path().join("store");
+        let file = root.join("default/u1.db");
+        let one = SqliteStore::open(&file).expect("a store of its own");
+        one.commit(Batch::new().put(&other, "k", "v")).await.expect("committed");
+        drop(one);
+        let store = SqliteDirectory::open(&root).expect("opened");
+        let error = store.get(&own, "k").await.expect_err("another partition is in its file");
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.message().contains(&format!("it also holds rows of the partition `{foreign}`")), "{error}");
+        assert_eq!(store.check().await.expect("checked").len(), 1);
+        drop(store);
+        let one = SqliteStore::open(&file).expect("a store of its own");
+        one.commit(Batch::new().delete(&other, "k")).await.expect("removed");
+        drop(one);
+        let store = SqliteDirectory::open(&root).expect("opened");
+        assert!(store.get(&own, "k").await.expect("read").is_some());
+    }
+}
+
+/// Regression: its directory would have been in the place of the mark.
+#[tokio::test]
+async fn tenant_may_have_the_name_of_the_mark() {
+    let (directory, store) = fresh(8);
+    let all = [format!("{MARK}//notes"), format!("{MARK}/ada/notes")];
+    for namespace in &all {
+        put(&store, namespace, "k").await;
+    }
+    drop(store);
+    let store = SqliteDirectory::open(directory.path().join("store")).expect("opened");
+    let listed = store.namespaces(NamespacesOptions::new()).await.expect("listed").namespaces;
+    assert_eq!(listed, all.map(|namespace| space(&namespace)));
 }
 
 #[tokio::test]
@@ -252,6 +388,11 @@ async fn other_directories_are_refused_untouched() {
     std::fs::create_dir(path.join("newer")).expect("made");
     std::fs::write(path.join("newer").join(MARK), "2\n").expect("written");
     assert_eq!(SqliteDirectory::open(path.join("newer")).expect_err("newer").kind(), ErrorKind::Unsupported);
+    for garbage in [&b"junk"[..], b"\xff1\n", b"\0\x07"] {
+        std::fs::write(path.join("newer").join(MARK), garbage).expect("written");
+        let error = SqliteDirectory::open(path.join("newer")).expect_err("damaged");
+        assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("is damaged"), "{error}");
+    }
 }
 
 /// A process was stopped before it wrote the mark, or the power was lost before the mark was durable.

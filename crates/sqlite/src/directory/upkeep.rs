@@ -13,7 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_store::{Partition, Store, StoreDescription, StoreMaintenance, StoreStats};
+use treehold_store::{Partition, Store, StoreDescription, StoreMaintenance, StoreStats, SweepCount};
 
 /// How many files one round visits at most. The next one goes on after them.
 const VISITS_MAX: usize = 10_000;
@@ -68,6 +68,8 @@ struct RoundState {
     from: Option<Partition>,
     /// The marks of the files that had no work, by the hashes of their partitions, and when there will be some.
     idle: HashMap<u64, (FileMark, Option<Timestamp>)>,
+    /// The first failure that no call has returned yet.
+    failed: Option<Error>,
 }
 
 impl Round {
@@ -100,14 +102,28 @@ enum NextVisit {
 }
 
 impl Shared {
-    /// Visits files until `limit` units of work are done. A file that fails is skipped.
+    /// Visits files until `limit` units of work are done, and counts them. A file that fails stops no other: the first failure is returned
+    /// by the call that has less than `limit` left to do.
     async fn round<F: Future<Output = Result<Visited>>>(
         &self,
         round: &Round,
         limit: usize,
-        now: Timestamp,
+        count: &SweepCount,
         visit: impl Fn(SqliteStore, usize) -> F,
     ) -> Result<usize> {
+        let done = self.visit_files(round, limit, count, visit).await?;
+        let failed = if done < limit { round.state.lock().failed.take() } else { None };
+        failed.map_or(Ok(done), Err)
+    }
+
+    async fn visit_files<F: Future<Output = Result<Visited>>>(
+        &self,
+        round: &Round,
+        limit: usize,
+        count: &SweepCount,
+        visit: impl Fn(SqliteStore, usize) -> F,
+    ) -> Result<usize> {
+        let now = self.files.options().clock.now();
         let from = round.state.lock().from.take();
         let mut walk = Walk::new(&self.files, String::new(), from.as_ref()).with_marks();
         // A round that begins in the middle ends with what comes before.
@@ -138,17 +154,19 @@ impl Shared {
             match self.files.look(&found, |store| visit(store, left)).await {
                 Ok(Some(visited)) => {
                     done += visited.done;
+                    count.add(visited.done);
                     if let NextVisit::AfterChange(due) = visited.next {
                         round.rest(&found, mark, due);
                     }
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    let partition = &found.partition;
-                    tracing::warn!(%partition, %error, "maintaining the file of a partition failed");
+                    let error = of_partition(&found.partition, error);
+                    tracing::warn!(%error, "maintaining the file of a partition failed");
                     if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) {
                         round.rest(&found, mark, None);
                     }
+                    round.state.lock().failed.get_or_insert(error);
                 }
             }
             if done >= limit {
@@ -161,34 +179,57 @@ impl Shared {
 
 #[async_trait]
 impl StoreMaintenance for SqliteDirectory {
-    /// Cost: two `stat` for each file, and an opening of those that have changed since the last sweep or have rows that expire.
     async fn sweep(&self, limit: usize) -> Result<usize> {
-        let now = self.shared.files.options().clock.now();
+        self.sweep_counting(limit, &SweepCount::new()).await
+    }
+
+    /// Cost: two `stat` for each file, and an opening of those that have changed since the last sweep or have rows that expire.
+    async fn sweep_counting(&self, limit: usize, count: &SweepCount) -> Result<usize> {
         let visit = |store: SqliteStore, left: usize| async move {
             let done = store.sweep(left).await?;
             let next = if done < left { NextVisit::AfterChange(store.next_expiry()?) } else { NextVisit::Now };
             Ok(Visited { done, next })
         };
-        self.shared.round(&self.shared.upkeep.sweeps, limit, now, visit).await
+        self.shared.round(&self.shared.upkeep.sweeps, limit, count, visit).await
+    }
+
+    async fn shrink(&self, pages: usize) -> Result<usize> {
+        self.shrink_counting(pages, &SweepCount::new()).await
     }
 
     /// Cost: as [`SqliteStore`]'s, for each file that has changed since the last time.
-    async fn shrink(&self, pages: usize) -> Result<usize> {
-        let now = self.shared.files.options().clock.now();
+    async fn shrink_counting(&self, pages: usize, count: &SweepCount) -> Result<usize> {
         let visit = |store: SqliteStore, left: usize| async move {
             let done = store.shrink(left).await?;
             Ok(Visited { done, next: if done < left { NextVisit::AfterChange(None) } else { NextVisit::Now } })
         };
-        self.shared.round(&self.shared.upkeep.shrinks, pages, now, visit).await
+        self.shared.round(&self.shared.upkeep.shrinks, pages, count, visit).await
     }
 
+    /// Cost: lists the directories of the tenants from there on, and opens no file.
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+        let mut walk = Walk::new(&self.shared.files, String::new(), start_after);
+        let mut partitions = Vec::new();
+        while partitions.len() < limit
+            && let Some(found) = walk.next().await?
+        {
+            if start_after != Some(&found.partition) {
+                partitions.push(found.partition);
+            }
+        }
+        Ok(Some(partitions))
+    }
+
+    /// Rewrites every file. One that fails stops no other: the first failure is returned at the end.
     async fn compact(&self) -> Result<bool> {
+        let mut failed: Option<Error> = None;
         let mut walk = Walk::new(&self.shared.files, String::new(), None);
         while let Some(found) = walk.next().await? {
-            let compacted = self.shared.files.look(&found, |store| async move { store.compact().await }).await;
-            compacted.map_err(|error| of_partition(&found.partition, error))?;
+            if let Err(error) = self.shared.files.look(&found, |store| async move { store.compact().await }).await {
+                failed.get_or_insert(of_partition(&found.partition, error));
+            }
         }
-        Ok(true)
+        failed.map_or(Ok(true), Err)
     }
 
     async fn describe(&self) -> Result<StoreDescription> {

@@ -27,7 +27,7 @@ use std::time::Duration;
 use treehold_core::error::{ErrorKind, Result};
 use treehold_core::ops::Version;
 use treehold_core::scope::Scope;
-use treehold_store::{Batch, Condition, Namespace, NamespacesOptions, ScanOptions, Store};
+use treehold_store::{AllNamespaces, Batch, Condition, Namespace, ScanOptions, Store};
 
 /// The key of the row with the version of the `pruned` row after which was swept.
 const SWEPT_KEY: &str = "swept";
@@ -261,10 +261,8 @@ impl StoreCheckpointer {
 /// Lists the tenant and user of everyone who has rows of some kinds in a store, each once, page by page.
 #[derive(Debug)]
 pub struct Owners<'s> {
-    store: &'s dyn Store,
+    namespaces: AllNamespaces<'s>,
     kinds: &'s [&'s str],
-    /// The next page of namespaces; `None` after the last one.
-    next: Option<NamespacesOptions>,
     /// The owner found last. The namespaces of a partition follow each other.
     last: Option<Scope>,
 }
@@ -272,7 +270,12 @@ pub struct Owners<'s> {
 impl<'s> Owners<'s> {
     /// Lists the owners of rows of these kinds.
     pub fn new(store: &'s dyn Store, kinds: &'s [&'s str]) -> Self {
-        Self { store, kinds, next: Some(NamespacesOptions::new()), last: None }
+        Self { namespaces: AllNamespaces::new(store), kinds, last: None }
+    }
+
+    /// Returns whether no more owners are listed. After an error that says whether it was about the whole store.
+    pub fn is_over(&self) -> bool {
+        self.namespaces.is_over()
     }
 
     /// Returns those of the next page of namespaces, possibly none; `None` after the last page.
@@ -280,16 +283,11 @@ impl<'s> Owners<'s> {
     /// Cost: one page of the namespaces of the store, which are all listed in the end.
     ///
     /// # Errors
-    /// Those of the store.
+    /// As [`AllNamespaces::next_page`]: if only one partition failed, the next call goes on after it.
     pub async fn next_page(&mut self) -> Result<Option<Vec<Scope>>> {
-        let Some(options) = &mut self.next else { return Ok(None) };
-        let page = self.store.namespaces(options.clone()).await?;
-        options.start_after = page.namespaces.last().cloned();
-        if !page.more || page.namespaces.is_empty() {
-            self.next = None;
-        }
+        let Some(namespaces) = self.namespaces.next_page().await? else { return Ok(None) };
         let mut owners = Vec::new();
-        for namespace in page.namespaces {
+        for namespace in namespaces {
             let Some(owner) = self.owner(&namespace) else { continue };
             if self.last.as_ref() != Some(&owner) {
                 owners.push(owner.clone());
@@ -601,7 +599,7 @@ mod tests {
         // Pages of every length, so that some begin and end within a partition, or have no owner.
         for limit in (1..8).chain([1_000]) {
             let mut owners = Owners::new(&*store, &["heads", "checkpoints"]);
-            owners.next = owners.next.map(|next| next.with_limit(limit));
+            owners.namespaces = owners.namespaces.with_limit(limit);
             let mut found = Vec::new();
             while let Some(page) = owners.next_page().await.expect("listed") {
                 assert!(page.len() <= limit, "{page:?}");

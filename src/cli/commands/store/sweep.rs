@@ -4,7 +4,7 @@ use super::StoreName;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::counted;
-use crate::store::StoreExt;
+use crate::store::{StoreExt, SweepCount};
 use clap::Args;
 use serde_json::json;
 
@@ -28,21 +28,31 @@ impl Sweep {
     pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let store = self.store.open(context).await?;
         let progress = context.progress("removing");
-        let mut removed = 0;
-        loop {
-            let rows = self.limit.map_or(ROWS, |limit| ROWS.min(limit - removed));
-            let swept = if rows == 0 { 0 } else { store.sweep(rows).await? };
-            removed += swept;
-            progress.tell(removed as u64, "rows");
-            if swept < rows || rows == 0 {
-                break;
+        let count = SweepCount::new();
+        let removed = || usize::try_from(count.get()).unwrap_or(usize::MAX);
+        let failed = loop {
+            let rows = self.limit.map_or(ROWS, |limit| ROWS.min(limit.saturating_sub(removed())));
+            if rows == 0 {
+                break None;
             }
-        }
+            let swept = store.sweep_counting(rows, &count).await;
+            progress.tell(count.get(), "rows");
+            match swept {
+                Ok(swept) if swept >= rows => {}
+                swept => break swept.err(),
+            }
+        };
+        let removed = removed();
         drop(progress);
+        // What was removed is said even if a part of the store could not be swept.
+        let failed = match failed {
+            Some(error) if removed == 0 => return Err(error.into()),
+            failed => failed,
+        };
         match context.out.is_text() {
             true => context.out.line(format_args!("{} removed", counted(removed, "row", "rows")))?,
             false => context.out.json(&json!({"removed": removed}))?,
         }
-        Ok(Outcome::Done)
+        failed.map_or(Ok(Outcome::Done), |error| Err(error.into()))
     }
 }

@@ -6,7 +6,7 @@ use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome, causes};
 use crate::cli::output::counted;
 use crate::error::ErrorRecord;
-use crate::store::{INDEX_NAMESPACE, NamespacesOptions, StoreVerification, verify};
+use crate::store::{AllNamespaces, INDEX_NAMESPACE, StoreVerification, verify};
 use crate::{Error, ErrorKind, Store as Rows, StoreBackend};
 use clap::Args;
 use serde_json::json;
@@ -25,22 +25,33 @@ pub(crate) struct Verify {
 
 /// Checks that the indexes of trees find every file.
 async fn check_indexes(store: &Arc<dyn Rows>, found: &mut StoreVerification) -> Result<(), Error> {
-    let mut options = NamespacesOptions::new();
+    let mut listing = AllNamespaces::new(&**store);
     loop {
-        let page = store.namespaces(options.clone()).await?;
-        for namespace in &page.namespaces {
+        let page = match listing.next_page().await {
+            Ok(Some(page)) => page,
+            Ok(None) => return Ok(()),
+            // The rows of this partition could not be listed either, which is a fault already.
+            Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+            Err(error) => return Err(error),
+        };
+        for namespace in &page {
             let Some(tree) = subject_of(namespace, INDEX_NAMESPACE) else { continue };
-            let verified = StoreBackend::new(store.clone(), tree.clone()).verify(|_| {}).await?;
+            let verified = match StoreBackend::new(store.clone(), tree.clone()).verify(|_| {}).await {
+                Ok(verified) => verified,
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    let message = format!("{} (in the tree at `{tree}`)", error.message());
+                    found.faults_count += 1;
+                    found.faults.push(error.with_message(message));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             found.faults_count += verified.failures_count as u64;
             found.faults.extend(verified.failures.iter().map(|failure| {
                 let fault = Error::from(&failure.error);
                 let message = format!("{} (in the tree at `{tree}`)", fault.message());
                 fault.with_message(message)
             }));
-        }
-        match page.namespaces.last() {
-            Some(last) if page.more => options = options.with_start_after(last.clone()),
-            _ => return Ok(()),
         }
     }
 }
