@@ -57,6 +57,8 @@ pub use http::{HttpLimits, HttpService};
 pub use profile::McpTools;
 #[cfg(feature = "http")]
 pub use single::check_single;
+#[cfg(feature = "http")]
+pub use stdio::refusal;
 
 use connection::Connection;
 use offer::Offer;

@@ -2,7 +2,8 @@
 //!
 //! The stdio transport of `rmcp` silently ignores lines that are not JSON, which leaves the client waiting. This one answers every line as
 //! [JSON-RPC](https://www.jsonrpc.org/specification#error_object) requires: -32700 if it cannot be parsed, -32600 if it is not a message or
-//! too long, with its `id` if it has one, otherwise `null`. Notifications are never answered.
+//! too long, with its `id` if it has one, otherwise `null`. Notifications are never answered. Bodies over HTTP that are no message are
+//! refused in the same words.
 
 use super::connection::Connection;
 use rmcp::model::ErrorCode;
@@ -123,13 +124,10 @@ fn message(line: &[u8]) -> Line {
     }
     let value: Value = match serde_json::from_slice(line) {
         Ok(value) => value,
-        Err(error) => {
-            let message = format!("the line is not JSON: {error}");
-            return Line::Answer(failure(ErrorCode::PARSE_ERROR, &message, Value::Null));
-        }
+        Err(error) => return Line::Answer(not_json("line", &error)),
     };
     // What the error response needs if this is not a message.
-    let id = value.get("id").filter(|id| id.is_string() || id.is_i64() || id.is_u64()).cloned();
+    let id = id_of(&value);
     let is_notification = value.get("id").is_none() && value.get("method").is_some_and(Value::is_string);
     match serde_json::from_value(value) {
         Ok(message) => Line::Message(Box::new(message)),
@@ -139,9 +137,31 @@ fn message(line: &[u8]) -> Line {
         }
         Err(error) => {
             tracing::debug!(%error, "a line is not a message");
-            Line::Answer(failure(ErrorCode::INVALID_REQUEST, "the line is not a message of the protocol", id.unwrap_or_default()))
+            Line::Answer(not_a_message("line", id))
         }
     }
+}
+
+/// Returns the error response to a body over HTTP that was refused because it is not a message: -32700 if it is not JSON, otherwise -32600.
+#[cfg(feature = "http")]
+pub fn refusal(body: &[u8]) -> Value {
+    match serde_json::from_slice::<Value>(body) {
+        Ok(value) => not_a_message("body", id_of(&value)),
+        Err(error) => not_json("body", &error),
+    }
+}
+
+fn not_json(what: &str, error: &serde_json::Error) -> Value {
+    failure(ErrorCode::PARSE_ERROR, &format!("the {what} is not JSON: {error}"), Value::Null)
+}
+
+fn not_a_message(what: &str, id: Value) -> Value {
+    failure(ErrorCode::INVALID_REQUEST, &format!("the {what} is not a message of the protocol"), id)
+}
+
+/// Returns the id of a text that may not be a message, or null.
+fn id_of(value: &Value) -> Value {
+    value.get("id").filter(|id| id.is_string() || id.is_i64() || id.is_u64()).cloned().unwrap_or_default()
 }
 
 fn failure(code: ErrorCode, message: &str, id: Value) -> Value {

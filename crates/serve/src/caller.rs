@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use percent_encoding::percent_decode;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::scope::Scope;
 use treehold_core::wire::{ACTOR_HEADER, TENANT_HEADER, THREAD_HEADER, USER_HEADER};
@@ -394,16 +395,22 @@ fn adopt_token(route: &str, headers: &mut HeaderMap) -> Result<()> {
 /// The parameters of a path, or why they cannot be read.
 pub(super) type PathParams = std::result::Result<RawPathParams, RawPathParamsRejection>;
 
-/// Authenticates a request, attaches its caller as an extension, and handles it as work of the caller.
+/// Authenticates a request within a limit, attaches its caller as an extension, and handles it as work of the caller.
 pub(super) async fn admit<F: Future<Output = Response>>(
     doorkeeper: &Arc<Doorkeeper>,
+    limit: Duration,
     params: PathParams,
     mut request: Request,
     next: impl FnOnce(Caller, Request) -> F,
 ) -> Response {
-    let caller = match admitted(doorkeeper, params, &mut request).await {
-        Ok(caller) => caller,
-        Err(refused) => return refused,
+    // The lookup of a token may wait for the store.
+    let caller = match tokio::time::timeout(limit, admitted(doorkeeper, params, &mut request)).await {
+        Ok(Ok(caller)) => caller,
+        Ok(Err(refused)) => return refused,
+        Err(_) => {
+            let message = format!("the token could not be looked up within {limit:?}; try again later");
+            return problem::response(&Error::new(ErrorKind::Deadline, message).without_effect());
+        }
     };
     request.extensions_mut().insert(caller.clone());
     work::as_owner(caller.owner.clone(), None, next(caller, request)).await

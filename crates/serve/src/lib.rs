@@ -68,6 +68,9 @@ pub use tunnels::Dial;
 /// How long shutdown waits for running requests.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a stopping server waits until its round of retention has given its claim back, before anything else.
+const RETENTION_STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How often rows of deleted and expired sessions, of deleted traces, and of interrupted imports, are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
@@ -503,7 +506,9 @@ impl HttpServer {
         let (stopping, ending, ended) = (handle.clone(), doorkeeper.clone(), api.clone());
         let stopper = tokio::spawn(async move {
             stop.await;
-            drop(retention);
+            if let Some(retention) = retention {
+                retention.stop(RETENTION_STOP_TIMEOUT).await;
+            }
             ending.doors().end_streams();
             ended.end_streams();
             stopping.graceful_shutdown(Some(STOP_TIMEOUT));

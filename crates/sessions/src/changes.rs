@@ -176,24 +176,25 @@ impl Sessions {
     /// # Errors
     /// As [`Sessions::info`].
     pub async fn follow(&self, session: &SessionRef, after: Option<SessionPosition>) -> Result<Option<SessionFollower>> {
-        // The head must not be older than the version, and only the head says of which partition the version is.
-        let (newest, opened) = loop {
+        // The head must not be older than the version, and only the head says of which partition the version is. The watches begin before
+        // the version, so that they report all that follows it.
+        let (newest, opened, watches) = loop {
             let Some(found) = self.open(session.tenant(), session.session()).await? else { return Ok(None) };
             let partition = found.head.user_rows().sessions()?.partition();
+            let mut watches = Vec::new();
+            for subject in Subject::ALL {
+                watches.push((subject, self.store.watch(&subject.namespace(&found.head)?).await?));
+            }
             let newest = self.store.current_version(&partition).await?;
             let Some(opened) = self.open(session.tenant(), session.session()).await? else { return Ok(None) };
-            if opened.head.user_rows().sessions()?.partition() == partition {
-                break (newest, opened);
+            if opened.head.data == found.head.data && opened.head.user_rows().sessions()?.partition() == partition {
+                break (newest, opened, watches);
             }
         };
-        let mut watches = Vec::new();
-        for subject in Subject::ALL {
-            watches.push((subject, self.store.watch(&subject.namespace(&opened.head)?).await?));
-        }
         let now = SessionPosition::of(&opened, newest);
         // A position beyond the newest version is from another store.
         let after = after.filter(|after| after.log == now.log && after.rows <= newest);
-        let is_stale = after.is_some();
+        let is_stale = after.as_ref().is_some_and(|after| *after != now);
         Ok(Some(SessionFollower {
             sessions: self.clone(),
             session: session.clone(),

@@ -171,6 +171,49 @@ fn address_beyond_loopback_requires_a_token() {
     assert!(String::from_utf8(said).unwrap().contains("no token is set"));
 }
 
+/// It was answered 415 in plain text, which clients cannot read as an answer to their message.
+#[test]
+fn body_that_is_no_message_is_answered_as_json_rpc_requires() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    let headers = [
+        ("Content-Type", "application/json; charset=utf-8"),
+        ("Accept", "application/json, text/event-stream"),
+        ("MCP-Protocol-Version", "2025-06-18"),
+    ];
+    for (body, code, id, words) in [
+        ("{\"jsonrpc\":\"2.0\",\"id\":1,", -32700, Value::Null, "the body is not JSON: "),
+        ("", -32700, Value::Null, "the body is not JSON: "),
+        ("{\"id\":7}", -32600, json!(7), "the body is not a message of the protocol"),
+    ] {
+        let (head, answer) = served.exchange("POST", "/mcp", &headers, body);
+        assert!(head.starts_with("http/1.1 400 ") && head.contains("content-type: application/json"), "{body}: {head}");
+        let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        assert_eq!((&answer["jsonrpc"], &answer["error"]["code"], &answer["id"]), (&json!("2.0"), &json!(code), &id), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().starts_with(words), "{answer}");
+    }
+    // Another media type is still what is wrong.
+    let text = [("Content-Type", "text/plain"), headers[1], headers[2]];
+    assert_eq!(served.send("POST", "/mcp", &text, "{").0, 415);
+}
+
+/// `/mcp` ignored them, so a call replaced what its client had not seen.
+#[test]
+fn call_under_a_condition_is_refused_and_a_key_is_ignored() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    let write =
+        |name: &str, value: &str| served.call("/mcp", &[(name, value)], "write_file", json!({"path": "/memories/a.md", "content": name}));
+    for (name, value) in [("If-None-Match", "*"), ("If-Match", "\"1\""), ("If-Unmodified-Since", "Thu, 01 Jan 2026 00:00:00 GMT")] {
+        let (status, answer) = write(name, value);
+        assert_eq!((status, &answer["code"]), (400, &json!("invalid_argument")), "{answer}");
+        assert!(answer["detail"].as_str().unwrap().contains("is not supported here, so nothing was done"), "{answer}");
+    }
+    assert_eq!(served.send("GET", "/v1/fs/memories/a.md", &[], "").0, 404);
+    assert_eq!(write("Idempotency-Key", "k1").0, 200);
+    assert_eq!(served.send("GET", "/v1/fs/memories/a.md", &[], ""), (200, "Idempotency-Key".to_owned()));
+}
+
 #[test]
 fn oversized_request_is_refused() {
     let home = Home::new();

@@ -32,6 +32,7 @@ mod replicas;
 #[cfg(all(feature = "cli", feature = "sqlite", unix))]
 mod retention;
 mod sessions;
+mod silent;
 mod state;
 mod threads;
 mod tokens;

@@ -311,7 +311,7 @@ impl Feed {
         let parts = view.parts();
         // Commits of a partition become visible in version order, so every scan from here on sees all events up to its version.
         let newest = self.newest(&parts).await?;
-        check_plain(after, &newest)?;
+        check_plain(after, &newest, 0)?;
         let looks = newest.into_iter().map(|(part, newest)| async move {
             let start = after.of(part.label);
             self.between(view, part, start, newest.max(start), limit, None).await.map(|look| Run::new(part.label, start, look))
@@ -330,6 +330,10 @@ impl Feed {
     pub async fn before(&self, view: &FeedView, before: Option<&FeedPosition>, since: Option<Timestamp>, limit: usize) -> Result<FeedPage> {
         let parts = view.parts();
         let newest = self.newest(&parts).await?;
+        if let Some(before) = before {
+            // A page backwards begins after the newest event.
+            check_plain(before, &newest, 1)?;
+        }
         let looks = newest.into_iter().map(|(part, newest)| async move {
             let end = Version::new(newest.number() + 1);
             let end = before.and_then(|before| before.before(part.label)).map_or(end, |before| before.min(end));
@@ -375,7 +379,7 @@ impl Feed {
     /// As [`Feed::after`].
     pub async fn follow(self: &Arc<Self>, view: FeedView, after: FeedPosition) -> Result<FeedTail> {
         if after.is_plain() {
-            check_plain(&after, &self.newest(&view.parts()).await?)?;
+            check_plain(&after, &self.newest(&view.parts()).await?, 0)?;
         }
         FeedTail::new(self.clone(), view, after).await
     }
@@ -465,9 +469,11 @@ impl Feed {
     }
 }
 
-/// Refuses a plain version that lies beyond one of several partitions: it would skip the next events there.
-fn check_plain(position: &FeedPosition, newest: &[(&FeedPart<'_>, Version)]) -> Result<()> {
-    if !position.is_plain() || newest.len() < 2 || newest.iter().all(|(part, newest)| position.of(part.label) <= *newest) {
+/// Refuses a plain version that lies more than `margin` beyond one of several partitions: it would skip the next events there, or backwards
+/// repeat the newest.
+fn check_plain(position: &FeedPosition, newest: &[(&FeedPart<'_>, Version)], margin: u64) -> Result<()> {
+    let is_within = |(part, newest): &(&FeedPart<'_>, Version)| position.of(part.label).number() <= newest.number().saturating_add(margin);
+    if !position.is_plain() || newest.len() < 2 || newest.iter().all(is_within) {
         return Ok(());
     }
     let message = "this number is a position in one partition, and this tree has changes in several; continue from the position of a page, or \

@@ -409,6 +409,26 @@ async fn number_of_an_event_is_refused_where_it_would_skip_events_of_another_par
     assert!(feed.after(&of_one, &last.into(), 10).await.expect("exact where there is one partition").events.is_empty());
 }
 
+/// Backwards it began again with the newest events of the other partitions.
+#[tokio::test]
+async fn number_of_an_event_is_refused_backwards_where_it_would_repeat_events_of_another_partition() {
+    let (workspace, view) = filled().await;
+    let session = workspace.session(scope("ada", "t1")).await.expect("opened");
+    for number in 0..9 {
+        session.backend().write(&format!("/memories/more-{number}"), "text").await.expect("written");
+    }
+    let feed = workspace.feed().expect("changes are kept");
+    let newest = feed.before(&view, None, None, 100).await.expect("read").events;
+    let last = newest.iter().find(|event| event.path.as_str() == "/memories/more-8").expect("it is there").position;
+    let refused = feed.before(&view, Some(&last.into()), None, 10).await.expect_err("it is a position in one partition");
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    let mut of_one = view;
+    of_one.places.retain(|place| place.log.to_string().starts_with("ada/memories"));
+    let rest = feed.before(&of_one, Some(&last.into()), None, 100).await.expect("exact where there is one partition").events;
+    let count = newest.iter().filter(|event| event.path.as_str().starts_with("/memories/")).count();
+    assert_eq!(rest.len(), count - 1);
+}
+
 #[tokio::test]
 async fn tail_that_began_at_a_number_resumes_in_every_partition() {
     let (workspace, view) = filled().await;

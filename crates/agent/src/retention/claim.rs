@@ -41,6 +41,16 @@ impl<'s> Claim<'s> {
         }
     }
 
+    /// Gives the claim of an unfinished round back, so that another process can take it at once.
+    pub(super) async fn release(self) -> Result<()> {
+        let batch = Batch::new().expect(&self.namespace, KEY, Condition::Version(self.version)).delete(&self.namespace, KEY);
+        match self.store.commit(batch).await {
+            // Another process has it.
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            done => done.map(drop),
+        }
+    }
+
     /// Ends the claim. Nobody takes it for a time, because everything has just been looked at.
     pub(super) async fn rest(self, time: Duration) -> Result<()> {
         put(self.store, &self.namespace, Condition::Version(self.version), time).await.map(drop)

@@ -4,6 +4,7 @@ use super::claim::{Claim, HELD_FOR};
 use super::{Retention, RetentionReport};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use treehold_core::error::Result;
@@ -26,7 +27,10 @@ pub struct Round {
     pub is_complete: bool,
 }
 
-/// Runs a [`Retention`] at regular intervals, until it is dropped.
+/// Runs a [`Retention`] at regular intervals, until it is dropped or stopped.
+///
+/// A running round is given up then: each of its commits is complete in itself. Only [`RetentionSweeper::stop`] lets another process
+/// continue at once; after a drop, none looks for up to two minutes.
 ///
 /// Of several processes, one at a time works on a store, and the next round begins only after the pause, whichever process ran the last.
 /// A failed round is logged, and the next one tries again.
@@ -35,6 +39,7 @@ pub struct Round {
 #[derive(Debug)]
 pub struct RetentionSweeper {
     task: JoinHandle<()>,
+    stopping: watch::Sender<bool>,
 }
 
 impl RetentionSweeper {
@@ -43,7 +48,18 @@ impl RetentionSweeper {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn start(retention: Retention, every: Duration, tell: Arc<dyn Fn(&Round) + Send + Sync>) -> Self {
-        Self { task: tokio::spawn(sweep_on(retention, every, tell)) }
+        let (stopping, stopped) = watch::channel(false);
+        Self { task: tokio::spawn(sweep_on(retention, every, tell, stopped)), stopping }
+    }
+
+    /// Gives up a running round and its claim, and waits for that for at most `limit`.
+    pub async fn stop(mut self, limit: Duration) {
+        self.stopping.send_replace(true);
+        if tokio::time::timeout(limit, &mut self.task).await.is_err() {
+            tracing::warn!(
+                "the removal of what is no longer kept did not stop in time; after a restart, it begins up to two minutes later"
+            );
+        }
     }
 }
 
@@ -53,15 +69,23 @@ impl Drop for RetentionSweeper {
     }
 }
 
-async fn sweep_on(retention: Retention, every: Duration, tell: Arc<dyn Fn(&Round) + Send + Sync>) {
+/// Waits until the sweeper is stopped.
+async fn ended(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|is_stopped| *is_stopped).await;
+}
+
+async fn sweep_on(retention: Retention, every: Duration, tell: Arc<dyn Fn(&Round) + Send + Sync>, mut stopped: watch::Receiver<bool>) {
     let mut pause = every.min(FIRST_AFTER);
     loop {
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = ended(&mut stopped) => return,
+        }
         pause = every;
         let began = Instant::now();
         let mut round = Round { report: RetentionReport::default(), pages: 0, took: Duration::ZERO, is_complete: false };
-        match claimed(&retention, every, &mut round).await {
-            // Another process does the work, or has ended while it did.
+        match claimed(&retention, every, &mut round, &mut stopped).await {
+            // Another process does the work, or has ended while it did, or this sweeper is stopped.
             Ok(false) => {
                 pause = every.min(HELD_FOR);
                 continue;
@@ -80,14 +104,17 @@ async fn sweep_on(retention: Retention, every: Duration, tell: Arc<dyn Fn(&Round
     }
 }
 
-/// Runs one round under a claim. Returns false if another process has it.
-async fn claimed(retention: &Retention, every: Duration, round: &mut Round) -> Result<bool> {
+/// Runs one round under a claim. Returns false if another process has it, or if the sweeper is stopped meanwhile.
+async fn claimed(retention: &Retention, every: Duration, round: &mut Round, stopped: &mut watch::Receiver<bool>) -> Result<bool> {
     let Some(mut claim) = Claim::take(&*retention.store).await? else { return Ok(false) };
     let done = tokio::select! {
         done = once(retention, round) => done,
         kept = claim.keep() => {
             tracing::warn!(store = %retention.store, "another process took over the removal of what is no longer kept");
             return kept.map(|()| true);
+        }
+        () = ended(stopped) => {
+            return claim.release().await.map(|()| false);
         }
     };
     // Shorter than the pause, so that this process finds it ended after its next pause.

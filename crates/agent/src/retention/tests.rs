@@ -267,6 +267,22 @@ async fn servers_of_one_store_take_turns_and_stop_when_dropped() {
     assert_eq!(rounds.load(Ordering::Relaxed), after);
 }
 
+/// After a restart, no round began for two minutes.
+#[tokio::test(start_paused = true)]
+async fn sweeper_that_is_stopped_within_a_round_gives_its_claim_back() {
+    use super::claim::Claim;
+    let time = clock();
+    let store = MemoryStore::with_clock(time.clone());
+    fill(&store, &ada(), &["main"], 9).await;
+    let retention = Retention::new(Arc::new(store.clone()), policy(2, 2).with_rows_per_second(1)).with_clock(time);
+    let tell = |round: &Round| assert!(!round.is_complete, "the round does not end");
+    let sweeper = RetentionSweeper::start(retention, Duration::from_secs(3_600), Arc::new(tell));
+    sleep(Duration::from_secs(62)).await;
+    assert!(Claim::take(&store).await.expect("asked").is_none(), "the round runs");
+    sweeper.stop(Duration::from_secs(1)).await;
+    assert!(Claim::take(&store).await.expect("asked").is_some(), "the claim is free");
+}
+
 /// Returns the number of checkpoints and calls of a thread after each of its checkpoints was read completely.
 async fn readable(store: &MemoryStore, scope: &Scope, thread: &str) -> (usize, usize) {
     let of_thread = scope.clone().with_thread(thread);

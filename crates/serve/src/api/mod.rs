@@ -42,9 +42,9 @@ use super::tunnels::ServedTunnels;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderName, Method, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
 use body::{Pace, Received, Rooms};
@@ -53,6 +53,7 @@ use ready::{Readiness, ready};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 use tower_http::compression::{CompressionLayer, Predicate};
 use treehold_agent::workspace::Workspace;
 use treehold_agent_state::call::TurnGate;
@@ -62,7 +63,7 @@ use treehold_core::shared::Shared;
 use treehold_core::shares::{Shares, User};
 use treehold_core::wire::RequestFault;
 use treehold_core::work;
-use treehold_mcp::{HttpLimits, check_single};
+use treehold_mcp::{HttpLimits, check_single, refusal};
 use treehold_sessions::Sessions;
 use treehold_store::Store;
 
@@ -279,6 +280,8 @@ struct Entrance {
 /// Authenticates a request, keeps it within the limits of its user and of its time, checks its condition, and handles it once if it has a
 /// key.
 async fn admit_request(State(Entrance { api, doorkeeper }): State<Entrance>, params: PathParams, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let limit = api.limits.deadline;
     let limited = async |caller: Caller, request| {
         let checked = |request| async {
             match unchecked_condition(&request) {
@@ -287,20 +290,23 @@ async fn admit_request(State(Entrance { api, doorkeeper }): State<Entrance>, par
             }
         };
         let held = |request| hold_large(&api, &caller, request, checked);
-        one_of_its_user(&api, &caller, request, |request| within_deadline(&api, request, held)).await
+        // The lookup of the caller counts.
+        let left = limit.saturating_sub(begun.elapsed());
+        one_of_its_user(&api, &caller, request, |request| within_deadline(&api, left, request, held)).await
     };
-    admit(&doorkeeper, params, request, limited).await
+    admit(&doorkeeper, limit, params, request, limited).await
 }
 
-/// Authenticates a request that may last long, and keeps it within the limits of its user.
+/// Authenticates a request that may last long, and keeps it within the limits of its user. Only the lookup of its caller has a deadline.
 async fn admit_lasting(State(Entrance { api, doorkeeper }): State<Entrance>, params: PathParams, request: Request, next: Next) -> Response {
     let limited = async |caller: Caller, request| one_of_its_user(&api, &caller, request, |request| next.run(request)).await;
-    admit(&doorkeeper, params, request, limited).await
+    admit(&doorkeeper, api.limits.deadline, params, request, limited).await
 }
 
-/// Authenticates a request that no limit of its user applies to.
+/// Authenticates a request that no limit of its user applies to. Only the lookup of its caller has a deadline.
 async fn admit_unlimited(State(entrance): State<Entrance>, params: PathParams, request: Request, next: Next) -> Response {
-    admit(&entrance.doorkeeper, params, request, |_, request| next.run(request)).await
+    let limit = entrance.api.limits.deadline;
+    admit(&entrance.doorkeeper, limit, params, request, |_, request| next.run(request)).await
 }
 
 /// Selects the responses to compress: complete ones above a minimum size. A range refers to the uncompressed bytes, and a stream must not
@@ -314,9 +320,15 @@ fn whole_answers() -> impl Predicate {
     tower_http::compression::predicate::SizeAbove::new(1_024).and(whole)
 }
 
-/// The Model Context Protocol, restricted to the caller's rights.
+/// The Model Context Protocol, restricted to the caller's rights. It checks no condition, so a call under one is refused. An idempotency
+/// key is ignored: clients may send one with everything.
 async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
     let (head, body) = request.into_parts();
+    if head.method == Method::POST
+        && let Some(name) = routes::CONDITIONS.into_iter().find(|name| head.headers.contains_key(name))
+    {
+        return problem::response(&refused_condition(&name));
+    }
     // A response may take long, but the body must arrive within the deadline.
     let received = match tokio::time::timeout(api.limits.deadline, api.receive(&head, body, |_| {})).await {
         Ok(Ok(received)) => received,
@@ -337,11 +349,24 @@ async fn mcp(State(api): State<Arc<Api>>, Extension(caller): Extension<Caller>, 
     if let Err(error) = work::as_owner(caller.owner.clone(), None, checked).await.flatten() {
         return problem::response(&error);
     }
+    let media = head.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+    let is_json = media.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"));
     let mut request = Request::from_parts(head, Body::from(received.bytes.clone()));
     let standing = caller.standing(request.headers());
     request.extensions_mut().insert(standing);
     request.extensions_mut().insert(caller.to_mcp());
-    axum::handler::Handler::call(caller.door.service.clone(), request, ()).await
+    let is_post = request.method() == Method::POST;
+    let response = axum::handler::Handler::call(caller.door.service.clone(), request, ()).await;
+    if !is_post || !is_json || response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        return response;
+    }
+    // The service answers a body that is no message as if it had another media type, in plain text.
+    let body = received.bytes.clone();
+    let refused = work::run(body.len() as u64, move |_| refusal(&body));
+    match work::as_owner(caller.owner.clone(), None, refused).await {
+        Ok(told) => (StatusCode::BAD_REQUEST, Json(told)).into_response(),
+        Err(error) => problem::response(&error),
+    }
 }
 
 /// Serves all metrics.
@@ -371,10 +396,15 @@ async fn tell_methods(request: Request, next: Next) -> Response {
     response
 }
 
-/// Ends a request that exceeds the deadline.
-async fn within_deadline<F: Future<Output = Response>>(api: &Api, request: Request, next: impl FnOnce(Request) -> F) -> Response {
+/// Ends a request that exceeds the deadline, of which some time is left.
+async fn within_deadline<F: Future<Output = Response>>(
+    api: &Api,
+    left: Duration,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let writes = !matches!(*request.method(), Method::GET | Method::HEAD);
-    match tokio::time::timeout(api.limits.deadline, next(request)).await {
+    match tokio::time::timeout(left, next(request)).await {
         Ok(response) => response,
         Err(_) => {
             let message = format!("the request did not finish within {:?}; request less", api.limits.deadline);
@@ -388,9 +418,12 @@ async fn within_deadline<F: Future<Output = Response>>(api: &Api, request: Reque
 /// what the client has not seen.
 fn unchecked_condition(request: &Request) -> Option<Error> {
     let route = request.extensions().get::<MatchedPath>()?;
-    let name = routes::unchecked_condition(request.method(), route.as_str(), request.headers())?;
+    routes::unchecked_condition(request.method(), route.as_str(), request.headers()).map(|name| refused_condition(&name))
+}
+
+fn refused_condition(name: &HeaderName) -> Error {
     let message = format!("`{name}` is not supported here, so nothing was done; leave it out (`GET /openapi.json` lists who takes it)");
-    Some(Error::invalid_argument(message).without_effect())
+    Error::invalid_argument(message).without_effect()
 }
 
 /// Lets a request whose answer may be large wait for a slot, which its answer keeps until it is sent.

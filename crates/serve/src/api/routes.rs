@@ -137,7 +137,8 @@ struct Traits {
     if_none_match: bool,
 }
 
-/// Returns the traits of a route by its method and the path that a request matched; `None` for an unknown one. Cost: one lookup.
+/// Returns the traits of a route by its method and the path that a request matched; `None` for an unknown one. The router serves `HEAD` by
+/// the handler of `GET` where the table has no route for it, so it has the traits of `GET` there. Cost: one lookup.
 fn traits(method: &Method, path: &str) -> Option<Traits> {
     static TRAITS: LazyLock<HashMap<String, Vec<(Method, Traits)>>> = LazyLock::new(|| {
         let mut known: HashMap<String, Vec<(Method, Traits)>> = HashMap::new();
@@ -155,7 +156,9 @@ fn traits(method: &Method, path: &str) -> Option<Traits> {
         }
         known
     });
-    TRAITS.get(path)?.iter().find(|(known, _)| known == method).map(|(_, traits)| *traits)
+    let of_path = TRAITS.get(path)?;
+    let of = |method: &Method| of_path.iter().find(|(known, _)| known == method).map(|(_, traits)| *traits);
+    of(method).or_else(|| if *method == Method::HEAD { of(&Method::GET) } else { None })
 }
 
 /// Returns the paths at which the router serves a pattern, the pattern itself last.
@@ -187,15 +190,18 @@ pub(super) fn is_keyed(method: &Method, path: &str) -> bool {
 
 /// Returns whether the answer of a route may be large. The routes of the hosts' inspector are not in the table; those of sessions may be.
 pub(super) fn is_large(method: &Method, path: &str) -> bool {
-    traits(method, path).map_or_else(|| *method == Method::GET && path.contains("/__inspector/sessions"), |traits| traits.large)
+    let is_inspected = || matches!(*method, Method::GET | Method::HEAD) && path.contains("/__inspector/sessions");
+    traits(method, path).map_or_else(is_inspected, |traits| traits.large)
 }
+
+/// The conditions on a change that a client may send.
+pub(super) const CONDITIONS: [HeaderName; 3] = [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_UNMODIFIED_SINCE];
 
 /// Returns a condition in the headers of a change that the route does not check.
 pub(super) fn unchecked_condition(method: &Method, path: &str, headers: &HeaderMap) -> Option<HeaderName> {
     let traits = traits(method, path).filter(|traits| traits.changes.is_some())?;
-    let conditions =
-        [(header::IF_MATCH, traits.if_match), (header::IF_NONE_MATCH, traits.if_none_match), (header::IF_UNMODIFIED_SINCE, false)];
-    conditions.into_iter().find(|(name, is_checked)| !is_checked && headers.contains_key(name)).map(|(name, _)| name)
+    let checked = [traits.if_match, traits.if_none_match, false];
+    CONDITIONS.into_iter().zip(checked).find(|(name, is_checked)| !is_checked && headers.contains_key(name)).map(|(name, _)| name)
 }
 
 /// Builds the router from the table.
@@ -310,9 +316,11 @@ mod tests {
             assert_ne!(decided, route.large, "{}", route.id);
             assert_eq!(is_large(&route.method, pattern(route.path).0), route.large, "{}", route.id);
         }
-        assert!(is_large(&Method::GET, "/host/__inspector/sessions/{session}/trace"));
-        for quick in ["/host/ready", "/host/health", "/host/__inspector/health"] {
-            assert!(!is_large(&Method::GET, quick), "{quick}");
+        for method in [Method::GET, Method::HEAD] {
+            assert!(is_large(&method, "/host/__inspector/sessions/{session}/trace"), "{method}");
+            for quick in ["/host/ready", "/host/health", "/host/__inspector/health"] {
+                assert!(!is_large(&method, quick), "{method} {quick}");
+            }
         }
     }
 
@@ -340,12 +348,34 @@ mod tests {
         assert_eq!(matched_paths("/v1/fs/{*path}"), ["/v1/fs", "/v1/fs/", "/v1/fs/{*path}"]);
         assert_eq!(matched_paths("/v1/traces/{trace}"), ["/api/traces/{trace}", "/v1/traces/{trace}"]);
         assert_eq!(matched_paths("/v1/stat"), ["/v1/stat"]);
-        for (method, path) in [(Method::PUT, "/v1/none"), (Method::TRACE, "/v1/stat"), (Method::HEAD, "/v1/stat"), (Method::GET, "/ready")]
+        for (method, path) in [(Method::PUT, "/v1/none"), (Method::TRACE, "/v1/stat"), (Method::HEAD, "/v1/apply"), (Method::GET, "/ready")]
         {
             assert!(traits(&method, path).is_none(), "{method} {path}");
         }
         assert_eq!(pattern("/v1/state/{user}/{session}:export"), ("/v1/state/{user}/{session}", Some("export")));
         assert_eq!(pattern("/v1/turns:acquire"), ("/v1/turns:acquire", None));
+    }
+
+    /// `HEAD` runs the handler of `GET`. Without its traits, a `HEAD` of an export computed a large answer and took no slot.
+    #[test]
+    fn head_has_the_traits_of_get_unless_it_has_a_route_of_its_own() {
+        let routes = routes();
+        let own: HashSet<&str> = routes.iter().filter(|route| route.method == Method::HEAD).map(|route| pattern(route.path).0).collect();
+        let (mut count, mut large) = (0, 0);
+        for route in routes.iter().filter(|route| route.method == Method::GET) {
+            let (pattern, _) = pattern(route.path);
+            for path in matched_paths(pattern).into_iter().filter(|_| !own.contains(pattern)) {
+                let of_get = traits(&Method::GET, &path);
+                assert!(of_get.is_some(), "{path}");
+                assert_eq!(traits(&Method::HEAD, &path), of_get, "{path}");
+                assert_eq!(is_large(&Method::HEAD, &path), route.large, "{path}");
+                assert_eq!(changes(&Method::HEAD, &path), None, "{path}");
+                count += 1;
+                large += usize::from(route.large);
+            }
+        }
+        assert!(count > 50 && large > 10, "{count} paths, {large} of them large");
+        assert!(own.contains("/v1/fs/{*path}"));
     }
 
     /// Rules and quotas apply to paths, so no request may write rows directly. `store import` and similar commands are for the operator.

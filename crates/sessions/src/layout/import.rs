@@ -92,7 +92,10 @@ impl Sessions {
             if !self.admits(session.tenant(), &user) {
                 return Err(owned_by_another(session.session()));
             }
-            let message = format!("the session `{}` exists already; delete it first, or import under another id", session.session());
+            let message = format!(
+                "the session `{}` exists already; delete it first, as its files cannot be imported under another id",
+                session.session()
+            );
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         let init = init_of(session, files)?;
@@ -160,7 +163,13 @@ fn init_of(session: &SessionRef, files: &SessionFiles) -> Result<InitEvent> {
     let corrupt = || Error::new(ErrorKind::Corrupt, format!("corrupted session `{}`: it has no `init` event", session.session()));
     let init = init_in(files).ok_or_else(corrupt)?;
     if (init.tenant_id.as_str(), init.session_id.as_str()) != (session.tenant(), session.session()) {
-        let message = format!("the files are those of the session `{}` of `{}`", init.session_id, init.tenant_id);
+        let message = format!(
+            "the files are those of the session `{}` of the tenant `{}` and can only be imported as that; name it instead of `{}` of `{}`",
+            init.session_id,
+            init.tenant_id,
+            session.session(),
+            session.tenant()
+        );
         return Err(Error::invalid_argument(message));
     }
     check_id("user", &init.user_id)?;

@@ -95,6 +95,14 @@ pub(crate) async fn imported_files_are_exported_byte_for_byte(store: Arc<dyn Sto
     assert_eq!(sessions.load_full(TENANT, SESSION).await.unwrap().len(), 7 + 5);
     let again = sessions.import_session(&reference(), &files).await.unwrap_err();
     assert_eq!(again.kind(), ErrorKind::AlreadyExists);
+    assert!(again.message().contains("delete it first") && !again.message().contains("or import"), "{again}");
+    // The advice leads to the import.
+    let elsewhere = SessionRef::new(TENANT, "elsewhere").unwrap();
+    let other = sessions.import_session(&elsewhere, &files).await.unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::InvalidArgument);
+    assert!(other.message().contains(&format!("the session `{SESSION}` of the tenant `{TENANT}`")), "{other}");
+    assert!(sessions.delete(TENANT, SESSION).await.unwrap());
+    sessions.import_session(&reference(), &files).await.unwrap();
 }
 
 /// Archives that contain each other's summaries are each expanded once.

@@ -2,6 +2,7 @@
 
 mod costs;
 mod deadline;
+mod following;
 mod handover;
 mod lease;
 mod unreachable;

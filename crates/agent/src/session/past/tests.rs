@@ -19,7 +19,7 @@ use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_store::{MemoryStore, Namespace, Store};
 use treehold_tree::backend::{Backend, BackendExt, HistoryPolicy, StoreBackend};
-use treehold_tree::checkpoint::{At, PutOptions, StoreCheckpointer};
+use treehold_tree::checkpoint::{At, PruneOptions, PutOptions, StoreCheckpointer};
 
 /// All files with their contents.
 type Files = BTreeMap<VfsPathBuf, Bytes>;
@@ -237,6 +237,21 @@ async fn undo_in_a_fork_ends_at_its_first_checkpoint() {
     let error = fork.undo(UndoOf::Thread).await.expect_err("a change of the other thread");
     assert!(error.kind() == ErrorKind::NotFound && error.message().contains("no change that can be undone"), "{error}");
     assert_eq!(fork.backend().read_text("/a.md").await.expect("readable"), "one");
+}
+
+/// Regression: the error asked for another checkpoint, although its caller had named none.
+#[tokio::test]
+async fn undo_whose_earlier_checkpoint_was_removed_says_that_it_reaches_no_further() {
+    let workspace = workspace();
+    let session = workspace.session(scope("t")).await.expect("opened");
+    write(&session, "/a.md", "one").await;
+    write(&session, "/a.md", "two").await;
+    session.save().await.expect("saved");
+    let checkpointer = workspace.checkpointer().expect("one").clone();
+    checkpointer.prune(&scope("t"), &PruneOptions::new().with_keep_last(1)).await.expect("pruned");
+    let error = session.undo(UndoOf::Thread).await.expect_err("the content before is gone");
+    assert!(error.kind() == ErrorKind::NotFound && error.message().contains("undo reaches no further"), "{error}");
+    assert_eq!(session.backend().read_text("/a.md").await.expect("readable"), "two");
 }
 
 /// Regression: the author had neither tenant nor user, so it was removed as that of another user.

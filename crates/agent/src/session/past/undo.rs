@@ -158,7 +158,14 @@ impl Session {
         notes.metadata.insert(UNDOES.to_owned(), id.to_owned());
         notes.metadata.insert(TOOL.to_owned(), UNDO.to_owned());
         if let Some(parent) = &made.parent {
-            return self.restore(parent.id, notes).await;
+            return self.restore(parent.id, notes).await.map_err(|error| match error.kind() {
+                ErrorKind::NotFound => {
+                    let message =
+                        "undo reaches no further: the checkpoint before the newest change was removed, such as by a rule of retention";
+                    error.with_message(message)
+                }
+                _ => error,
+            });
         }
         // Before the first checkpoint, the state was empty.
         let place = self.tree.places().first().cloned().unwrap_or_else(VfsPathBuf::root);

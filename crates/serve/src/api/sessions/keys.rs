@@ -1,4 +1,5 @@
 //! Idempotency keys that a session stores in the commit of the write itself, so an answer that was lost is known even if the server died.
+//! Such a key belongs to the session, not to the token that sends it: a write that is sent again with a new token is not made twice.
 
 use super::super::exchange::Asked;
 use super::super::idempotency::REPLAYED;
