@@ -1,6 +1,8 @@
 //! What a configuration means, route by route: where files live, who shares them, and what becomes of changes.
 
-use super::{Config, HistoryConfig, HistoryLimits, PermissionConfig, PermissionEffect, RouteConfig, RouteSync, RouteType, Stores};
+use super::{
+    Config, HistoryConfig, HistoryLimits, PermissionConfig, PermissionEffect, RouteConfig, RouteSync, RouteType, ScopeConfig, Stores,
+};
 use serde::Serialize;
 use std::fmt;
 use treehold_core::error::Result;
@@ -126,7 +128,99 @@ pub struct EffectiveRoute {
     pub rules: Vec<String>,
 }
 
+/// What the id of a tree says about a route.
+#[derive(Debug, Serialize)]
+struct RouteId<'a> {
+    path: VfsPathBuf,
+    tier: RouteType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<String>,
+    /// For a remote route through a peer: its URL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<String>,
+    /// For a remote route: the thread there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<&'a str>,
+    /// The store and the namespace of an overlay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overlay: Option<(String, String)>,
+    /// Who calls, if the namespace or location does not say that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<ScopeConfig>,
+}
+
 impl Config {
+    /// Identifies the files at and beneath a path for the configured scope: by the path and the stores, namespaces, directories and servers
+    /// of the routes there. Has no passwords. Opens no store and connects to no server.
+    ///
+    /// Whoever shares a tree has the same id for it. Stores have no identity beyond their location, so an id does not show that a store was
+    /// replaced by another at the same place.
+    ///
+    /// ```
+    /// use treehold::{VfsPath, VfsPathBuf};
+    /// use treehold::config::{Config, ConfigBase};
+    /// use treehold::scope::ScopeField;
+    ///
+    /// let ada = Config::builtin(&ConfigBase::new("/srv/agent", "/var/lib/treehold"));
+    /// let (mut carl, mut later) = (ada.clone(), ada.clone());
+    /// carl.set_scope(ScopeField::User, "carl", "a test")?;
+    /// later.set_scope(ScopeField::Thread, "later", "a test")?;
+    /// let memories = VfsPathBuf::parse("/memories")?;
+    /// assert_ne!(ada.tree_id(&memories)?, carl.tree_id(&memories)?);
+    /// assert_eq!(ada.tree_id(&memories)?, later.tree_id(&memories)?);
+    /// assert_ne!(ada.tree_id(VfsPath::ROOT)?, later.tree_id(VfsPath::ROOT)?);
+    /// # Ok::<(), treehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Config::effective_routes`].
+    pub fn tree_id(&self, path: &VfsPath) -> Result<String> {
+        let stores = self.stores()?;
+        let own = self.route_of(path)?.map(|(key, _)| key);
+        let mut routes = Vec::new();
+        for (key, route) in &self.routes {
+            if own == Some(key.as_str()) || VfsPathBuf::parse(key)?.starts_with(path) {
+                routes.push(self.route_id(key, route, &stores)?);
+            }
+        }
+        // The memory documents of a session are mounted without a route.
+        let memo = self.sessions.mounted.as_ref().map(|session| (session, &self.sessions.store, &self.scope.tenant, &self.scope.user));
+        Ok(serde_json::to_string(&(path, routes, memo)).expect("a route has only text"))
+    }
+
+    fn route_id<'a>(&self, key: &str, route: &'a RouteConfig, stores: &Stores) -> Result<RouteId<'a>> {
+        let meant = self.effective(key, route, stores)?;
+        let overlay = match meant.overlay {
+            Some(overlay) => {
+                let filled = NamespaceTemplate::parse(&overlay.namespace)?.fill(&self.scope()).ok();
+                Some((overlay.store.location, filled.map_or(overlay.namespace, |namespace| namespace.to_string())))
+            }
+            None => None,
+        };
+        let name = route.url.as_deref().and_then(|url| url.strip_prefix("agent://")?.split('/').next());
+        let scope = match route.tier {
+            RouteType::Store | RouteType::Filesystem => None,
+            // The threads of a user do not depend on the agent.
+            RouteType::State => Some(ScopeConfig { agent: None, ..self.scope.clone() }),
+            _ => Some(self.scope.clone()),
+        };
+        Ok(RouteId {
+            path: meant.path,
+            tier: meant.tier,
+            store: meant.store.map(|store| store.location),
+            namespace: meant.filled_namespace.or(meant.namespace),
+            location: meant.location,
+            peer: name.and_then(|name| self.peers.get(name)).map(|peer| without_password(&peer.url)),
+            thread: route.thread.as_deref(),
+            overlay,
+            scope,
+        })
+    }
+
     /// Describes every route, in path order. Opens no store and connects to no server.
     ///
     /// ```

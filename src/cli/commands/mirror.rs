@@ -121,6 +121,7 @@ impl Mirroring<'_> {
         let (observed, mut events) = mpsc::unbounded_channel();
         let options = self
             .options
+            .with_tree_id(context.config()?.tree_id(&base)?)
             .with_protections(context.config()?.named_protections(&base)?)
             // If nobody reads the events any more, the command is ending.
             .with_observer(move |event| drop(observed.send(event.clone())));

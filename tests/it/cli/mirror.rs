@@ -229,3 +229,37 @@ fn sync_creates_what_is_missing_and_refuses_what_governs_the_tree() {
     assert!(home.error(&["sync", "inner", "/workspace"], 2).contains("lies in the tree"));
     home.error(&["sync", "../out", "/memories/new/place/a.md"], 2);
 }
+
+#[test]
+fn sync_and_mirror_of_another_path_user_or_store_remove_nothing() {
+    let home = Home::new();
+    let has = |file: &str| home.work().join(file).exists();
+    home.put("../out/a.md", "a\n");
+    home.put("../out/b.md", "b\n");
+    let sync = ["sync", "../out", "/memories/x"];
+    let carl = [&["--user", "carl"][..], &sync].concat();
+    let runs: [&[&str]; 3] = [&sync, &["sync", "../out", "/memories/y"], &carl];
+    for args in runs {
+        let done = home.ok(args);
+        assert!(done.contains("written_back       /a.md\n") && !done.contains("removed"), "{args:?}: {done}");
+        assert!(has("../out/a.md") && has("../out/b.md"), "{args:?}");
+    }
+    // A file that is missing in DIR stays in the tree of another user.
+    assert_eq!(home.ok(&sync), "");
+    std::fs::remove_file(home.work().join("../out/a.md")).unwrap();
+    assert_eq!(home.ok(&carl), "mirrored           /a.md\n");
+    assert_eq!(home.ok(&["--user", "carl", "cat", "/memories/x/a.md"]), "a\n");
+    let mirror = ["mirror", "/memories/x", "../copy", "--once", "--write-back"];
+    home.ok(&mirror);
+    std::fs::remove_file(home.work().join("../copy/a.md")).unwrap();
+    let refused = home.error(&[&["--user", "carl"][..], &mirror].concat(), 4);
+    assert!(refused.contains("must be empty or missing"), "{refused}");
+    assert_eq!(home.ok(&["--user", "carl", "cat", "/memories/x/a.md"]), "a\n");
+    assert_eq!(home.ok(&mirror), "removed_from_tree  /a.md\n");
+    // The directory of the stores is moved away, so a new one is created.
+    assert_eq!(home.ok(&carl), "");
+    std::fs::rename(home.data(), home.work().join("../moved")).unwrap();
+    let done = home.ok(&carl);
+    assert!(done.contains("written_back       /a.md\n") && !done.contains("removed"), "{done}");
+    assert!(has("../out/a.md") && has("../out/b.md"));
+}

@@ -11,8 +11,8 @@
 //! all, and the number of nodes is bounded. One path that fails is reported and does not stop the others.
 //!
 //! **The process may die.** `.NAME.treehold-mirror` beside the directory holds a lock that ends with the process, and the bases. The next
-//! mirror of the directory continues a written-back mirror where it ended, and clears any other; [`Mirror::clear_leftovers`] removes what is
-//! left in a whole directory of mirrors.
+//! mirror of the directory continues a written-back mirror of the same tree ([`MirrorOptions::tree_id`]) where it ended, and clears what a
+//! read-only one left; [`Mirror::clear_leftovers`] removes what is left in a whole directory of mirrors.
 //!
 //! `plan` decides what to do at a path, `pass` compares the sides and does it, `files` transfers and merges files, `place` takes the
 //! directory and gives it up, `state` holds the lock beside it, and `bases` the bases.
@@ -31,12 +31,14 @@ pub use event::{MirrorAction, MirrorEvent, MirrorReport, MirrorSide};
 pub use options::{MirrorConflicts, MirrorOptions};
 
 use crate::backend::{Backend, TreeNews};
+use bases::Bases;
 use files::{Files, Ground};
 use futures::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
 use pass::{Comparison, Look, Memory};
 use place::Place;
+use plan::TreeNode;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -56,8 +58,12 @@ const HEARD_MAX: usize = 10_000;
 
 /// A tree as files in a directory, kept equal until it is closed or dropped.
 ///
-/// The directory must be missing or empty, or be what an earlier mirror left, unless [`MirrorOptions::existing`] is set. At the end the files are removed, and the directory if it was
-/// created for the mirror. [`Mirror::close`] writes back the last changes first; so does a drop within a runtime, in the background.
+/// The directory must be missing or empty, or be what an earlier mirror of the tree left, unless [`MirrorOptions::existing`] is set. At the
+/// end the files are removed, and the directory if it was created for the mirror. [`Mirror::close`] writes back the last changes first; so
+/// does a drop within a runtime, in the background.
+///
+/// An earlier mirror that was written back is continued with what it last mirrored, if that was the same tree
+/// ([`MirrorOptions::tree_id`]) and the tree still has a file. Otherwise nothing is removed on either side because the other lacks it.
 ///
 /// Other programs may change the directory at any time. A mirror replaces a file by an exchange of names and looks at what it took out, so
 /// an edit that comes between is kept. Writes through a handle that was open before the exchange are lost, and a host that cannot exchange
@@ -113,9 +119,10 @@ impl Mirror {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for options that contradict each other,
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists) for a directory with other content, [`Conflict`](ErrorKind::Conflict) for one that
-    /// another mirror uses or that may hold unsaved edits of one, [`InvalidArgument`](ErrorKind::InvalidArgument) for one that lies in the
-    /// mirrored tree, [`TooLarge`](ErrorKind::TooLarge) for a tree with too many nodes, and the errors of the root of either side.
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) for a directory with other content, such as that of another tree,
+    /// [`Conflict`](ErrorKind::Conflict) for one that another mirror uses or that may hold unsaved edits of one,
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for one that lies in the mirrored tree, [`TooLarge`](ErrorKind::TooLarge) for a tree
+    /// with too many nodes, and the errors of the root of either side.
     pub async fn open(
         tree: Arc<dyn Backend>,
         news: Option<BoxStream<'static, TreeNews>>,
@@ -123,9 +130,9 @@ impl Mirror {
         options: MirrorOptions,
     ) -> Result<Self> {
         options.check()?;
-        let (at, write_back, existing) = (directory.as_ref().to_owned(), options.write_back, options.existing);
+        let (at, write_back, wanted) = (directory.as_ref().to_owned(), options.write_back, options.clone());
         let taken = tokio::task::spawn_blocking(move || {
-            let place = Place::take(&at, write_back, existing)?;
+            let place = Place::take(&at, &wanted)?;
             let bases = if write_back { Some(place.bases()?) } else { None };
             let known = match &bases {
                 Some(bases) if place.is_resumed => bases.all()?,
@@ -143,8 +150,9 @@ impl Mirror {
             place: Mutex::new(Some(place)),
         });
         let mut opening = Opening(Some(shared.clone()));
-        if is_new {
-            shared.check_apart().await?;
+        match is_new {
+            true => shared.check_apart().await?,
+            false => shared.forget_emptied().await?,
         }
         let first = shared.compare([VfsPathBuf::root()], Look { tree: true, at_once: true }).await?;
         opening.0 = None;
@@ -276,6 +284,23 @@ impl Shared {
                 self.changed.lock().insert(VfsPathBuf::root());
             }
         }
+    }
+
+    /// Forgets what was last mirrored if the tree has no file any more. Its store may have been replaced by a new one, which has no common
+    /// past with the directory.
+    async fn forget_emptied(&self) -> Result<()> {
+        let mut memory = self.memory.lock().await;
+        if !memory.knows_files() {
+            return Ok(());
+        }
+        let (nodes_max, parallel) = (self.files.options.nodes_max, self.files.options.parallel);
+        let scanned = scan::scan(&*self.files.tree, VfsPath::ROOT, nodes_max, parallel).await?;
+        // Nothing is removed because of what is unknown.
+        if scanned.unknown.is_empty() && !scanned.nodes.values().any(TreeNode::is_file) {
+            self.files.on_host(|ground| ground.bases.as_ref().map_or(Ok(()), Bases::clear)).await?;
+            *memory = Memory::default();
+        }
+        Ok(())
     }
 
     /// Fails if the directory lies in the tree, where it would mirror itself without end.

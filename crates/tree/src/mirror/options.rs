@@ -54,6 +54,11 @@ pub struct MirrorOptions {
     pub validate_every: Duration,
     /// Leaves the files in the directory when the mirror ends. Default false.
     pub keep: bool,
+    /// Identifies the tree, for example by its store, user and path. A mirror that is written back continues an earlier one of the
+    /// directory only if both have the same id, or none. Otherwise it is the first one of the directory, so neither side loses a file
+    /// because the other lacks it. Default `None`: all trees without an id count as one. Set it if several trees may be mirrored in the
+    /// same directory.
+    pub tree_id: Option<String>,
     /// Takes a directory that has files already: they count as added there, and stay when the mirror ends. Default false. Needs
     /// `write_back`, `keep` and [`MirrorConflicts::Copies`].
     pub existing: bool,
@@ -74,6 +79,7 @@ impl Default for MirrorOptions {
             look_every: Duration::from_secs(1),
             validate_every: Duration::from_secs(10),
             keep: false,
+            tree_id: None,
             existing: false,
             guard: Some(Arc::new(Protections::new(VfsPath::ROOT))),
             observer: None,
@@ -154,6 +160,13 @@ impl MirrorOptions {
     #[must_use]
     pub fn with_keep(mut self, keep: bool) -> Self {
         self.keep = keep;
+        self
+    }
+
+    /// Sets what identifies the tree.
+    #[must_use]
+    pub fn with_tree_id(mut self, tree_id: impl Into<String>) -> Self {
+        self.tree_id = Some(tree_id.into());
         self
     }
 

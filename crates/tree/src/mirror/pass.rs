@@ -49,6 +49,11 @@ impl Memory {
         Self { known, ..Self::default() }
     }
 
+    /// Returns whether a file is known that both sides had.
+    pub(super) fn knows_files(&self) -> bool {
+        self.known.values().any(|known| known.file().is_some())
+    }
+
     /// Returns whether the directory holds changes that are not in the tree.
     pub(super) fn has_unsaved(&self) -> bool {
         self.has_unnameable || !self.failed.is_empty()

@@ -5,12 +5,13 @@
 //! | name | content |
 //! | --- | --- |
 //! | `lock` | locked (`flock`) as long as the mirror lives, so that the kernel releases it however the process ends |
-//! | `mirror.json` | which directory this belongs to, whether it is written back, and whether its files are kept |
+//! | `mirror.json` | which directory and tree this belongs to, whether it is written back, and whether its files are kept |
 //! | `bases/` | for a mirror that is written back, each file as it was last mirrored: the base of merges |
 //!
 //! Both directories stay open. Other programs may move them or create others under their names, which the mirror leaves alone.
 
 use super::bases::Bases;
+use super::options::MirrorOptions;
 use super::state::{self, Identity, Marker, State, failed, open_directory};
 use crate::backend::{HostDirectory, open_to_pass};
 use rustix::fs::{Mode, fchmod, mkdirat};
@@ -36,9 +37,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Takes a directory for a mirror: one that is missing or empty, or that an earlier mirror left. With
+    /// Takes a directory for a mirror: one that is missing or empty, or that an earlier mirror of the same tree left. With
     /// `existing`, any other too: its files stay, whatever happens. Creates it if it is missing.
-    pub(super) fn take(directory: &Path, write_back: bool, existing: bool) -> Result<Self> {
+    pub(super) fn take(directory: &Path, options: &MirrorOptions) -> Result<Self> {
         let (directory, parent, name) = named(directory)?;
         let created = fs::create_dir_all(&parent).and_then(|()| open_to_pass(&parent));
         let opened = created.map_err(|error| failed("cannot be created", &directory, error))?;
@@ -46,7 +47,7 @@ impl Place {
             let message = "another mirror uses this directory; end it, or name another directory";
             Error::new(ErrorKind::Conflict, message).with_source(AtHost::new(&directory))
         })?;
-        match find(&state, &directory, &name, write_back, existing) {
+        match find(&state, &directory, &name, options) {
             Ok((handle, marker, is_resumed)) => {
                 state.mark(&marker).map_err(|error| failed("cannot be prepared", &directory, error))?;
                 Ok(Self { directory, is_resumed, name, handle, marker, state })
@@ -73,7 +74,7 @@ impl Place {
 
     /// Marks the files as kept: only a person removes them, or a later mirror of the directory.
     pub(super) fn keep(&mut self) -> Result<()> {
-        let marker = Marker { kept: true, ..self.marker };
+        let marker = Marker { kept: true, ..self.marker.clone() };
         self.state.mark(&marker).map_err(|error| failed("cannot be marked as kept", &self.directory, error))?;
         self.marker = marker;
         Ok(())
@@ -87,27 +88,37 @@ impl Place {
 }
 
 /// Opens the directory. Returns its new marker, and whether it holds what an earlier mirror left to be written back.
-fn find(state: &State, directory: &Path, name: &OsStr, write_back: bool, existing: bool) -> Result<(File, Marker, bool)> {
+fn find(state: &State, directory: &Path, name: &OsStr, options: &MirrorOptions) -> Result<(File, Marker, bool)> {
     let found = open_directory(state.parent(), name).map_err(|errno| refused(directory, errno))?;
     let identity = found.as_ref().map(|handle| identity(handle, directory)).transpose()?;
     let earlier = state.marker().filter(|marker| identity.is_some_and(|identity| marker.identity.is(identity)));
-    // The files of a read-only mirror that was kept may have been edited since.
-    match (found, earlier.filter(|earlier| earlier.write_back || !existing)) {
+    match (found, earlier.filter(|earlier| is_continued(earlier, options))) {
         (Some(handle), Some(earlier)) => {
-            let marker = continued(&handle, earlier, directory, write_back)?;
-            Ok((handle, marker, earlier.write_back))
+            let is_resumed = earlier.write_back;
+            let marker = continued(&handle, earlier, directory, options)?;
+            Ok((handle, marker, is_resumed))
         }
         (found, _) => {
-            let (handle, marker) = begun(state, found, directory, name, write_back, existing)?;
+            let (handle, marker) = begun(state, found, directory, name, options)?;
             Ok((handle, marker, false))
         }
     }
 }
 
+/// Returns whether a mirror continues with what an earlier one left. Otherwise it is the first of the directory.
+fn is_continued(earlier: &Marker, options: &MirrorOptions) -> bool {
+    match earlier.write_back {
+        // The bases are no common past with another tree: what that lacks was not removed there. A read-only mirror is refused.
+        true => earlier.tree_id == options.tree_id || !options.write_back,
+        // The files of a read-only mirror that was kept may have been edited since.
+        false => !options.existing,
+    }
+}
+
 /// Continues with what an earlier mirror left.
-fn continued(handle: &File, earlier: Marker, directory: &Path, write_back: bool) -> Result<Marker> {
+fn continued(handle: &File, earlier: Marker, directory: &Path, options: &MirrorOptions) -> Result<Marker> {
     let kept = match earlier.write_back {
-        true if !write_back => {
+        true if !options.write_back => {
             let message = "an earlier mirror of this directory was written back and may have left edits in it; mirror it with write-back \
                 again, or remove the directory";
             return Err(Error::new(ErrorKind::Conflict, message).with_source(AtHost::new(directory)));
@@ -119,11 +130,11 @@ fn continued(handle: &File, earlier: Marker, directory: &Path, write_back: bool)
             false
         }
     };
-    Ok(Marker { write_back, kept, ..earlier })
+    Ok(Marker { tree_id: options.tree_id.clone(), write_back: options.write_back, kept, ..earlier })
 }
 
 /// Begins with a directory that is missing or empty, or that may have files.
-fn begun(state: &State, found: Option<File>, directory: &Path, name: &OsStr, write_back: bool, existing: bool) -> Result<(File, Marker)> {
+fn begun(state: &State, found: Option<File>, directory: &Path, name: &OsStr, options: &MirrorOptions) -> Result<(File, Marker)> {
     let fault = |error| failed("cannot be created", directory, error);
     let (handle, mode) = match found {
         Some(handle) => {
@@ -137,14 +148,15 @@ fn begun(state: &State, found: Option<File>, directory: &Path, name: &OsStr, wri
         }
     };
     let content = state::names(&handle).map_err(|error| failed("cannot be listed", directory, error))?;
-    if !content.is_empty() && !existing {
+    if !content.is_empty() && !options.existing {
         let message = "the directory of a mirror must be empty or missing, because what is in it would be overwritten; name another one";
         return Err(Error::new(ErrorKind::AlreadyExists, message).with_source(AtHost::new(directory)));
     }
-    // They are of another directory.
+    // They are of another directory, or of another tree.
     state.bases()?.clear()?;
     let identity = identity(&handle, directory)?;
-    Ok((handle, Marker { identity, write_back, kept: existing, mode }))
+    let marker = Marker { identity, tree_id: options.tree_id.clone(), write_back: options.write_back, kept: options.existing, mode };
+    Ok((handle, marker))
 }
 
 /// Removes a directory that was created for a mirror, or gives it the mode that it had before.
@@ -181,7 +193,7 @@ fn clear_leftover(opened: File, parent: &Path, name: &OsStr) -> Result<bool> {
     let marker = state.marker();
     let directory = parent.join(name);
     let found = open_directory(state.parent(), name).ok().flatten();
-    if let (Some(marker), Some(handle)) = (marker, found)
+    if let (Some(marker), Some(handle)) = (&marker, found)
         && marker.identity.is(identity(&handle, &directory)?)
     {
         if marker.kept {

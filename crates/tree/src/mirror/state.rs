@@ -60,11 +60,14 @@ impl Identity {
     }
 }
 
-/// Which directory a private directory belongs to.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+/// Which directory a private directory belongs to, and what was mirrored there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Marker {
     #[serde(flatten)]
     pub(super) identity: Identity,
+    /// The tree that was mirrored, as its mirror named it.
+    #[serde(default)]
+    pub(super) tree_id: Option<String>,
     pub(super) write_back: bool,
     /// Whether the directory holds files that only a person removes, or a later mirror of the same directory.
     #[serde(default)]

@@ -11,7 +11,7 @@ use treehold_tree::layer::{Operations, Permissions, Rule};
 use treehold_tree::mirror::{Mirror, MirrorConflicts, MirrorOptions};
 
 /// Options of a mirror that takes over a directory with files.
-fn existing() -> MirrorOptions {
+pub(super) fn existing() -> MirrorOptions {
     written_back().with_keep(true).with_conflicts(MirrorConflicts::Copies).with_existing(true)
 }
 
