@@ -55,7 +55,8 @@ impl Default for KeepCheckpoints {
     }
 }
 
-/// How many recorded tool calls of a thread are kept, and for how long. A call is removed only if every rule that is set allows it.
+/// How many recorded tool calls of a thread are kept, and for how long. A call is removed only if every rule that is set allows it. The
+/// newest call of a thread always stays, however old it is, so that its record says who worked in the thread last.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]

@@ -345,6 +345,25 @@ fn checkpoints_by_concurrent_processes_are_all_kept() {
     assert!(listed.is_sorted_by(|newer, older| newer > older));
 }
 
+/// Regression: the first sweep removed the checkpoints newer than `~3`, so the route named none.
+#[test]
+fn history_route_that_counts_back_shows_the_same_after_every_sweep() {
+    let home = Home::new();
+    let route = "[routes.\"/before\"]\ntype = \"history\"\nat = \"~3\"\n";
+    home.put("treehold.toml", format!("{route}[retention]\ngrace = \"0s\"\ncheckpoints = {{ keep_last = 1 }}\n"));
+    for number in 1..=8 {
+        home.ok(&["write", "/f", &number.to_string()]);
+    }
+    for _ in 0..3 {
+        assert_eq!(home.ok(&["cat", "/before/f"]), "5");
+        home.ok(&["sweep"]);
+    }
+    assert_eq!(home.json(&["--json", "checkpoint", "ls"]).as_array().unwrap().len(), 4);
+    home.ok(&["write", "/f", "9"]);
+    home.ok(&["sweep"]);
+    assert_eq!(home.ok(&["cat", "/before/f"]), "6", "three steps back from the newest");
+}
+
 /// Regression: a command resolved a name to a checkpoint, and reported it as missing when it was pruned before its use.
 #[test]
 fn command_on_a_checkpoint_by_name_works_beside_prunes() {

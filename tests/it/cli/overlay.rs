@@ -168,3 +168,24 @@ fn doctor_checks_the_rows_of_an_overlay() {
     assert!(told.contains("route /workspace: filesystem, an overlay\n"), "{told}");
     assert!(told.lines().any(|line| line.contains("changes /workspace: ") && line.ends_with("rows can be read")), "{told}");
 }
+
+/// Regression: the changes were counted twice against the quota of the route, so an overlay that was over half full could not be applied.
+#[test]
+fn overlay_within_its_quota_can_be_applied() {
+    for quota in ["files_max = 5", "bytes_max = 20"] {
+        let home = Home::new();
+        let route = "[routes.\"/m\"]\ntype = \"store\"\nnamespace = \"{tenant}//m\"\n[routes.\"/m\".overlay]\n";
+        home.put("treehold.toml", format!("{route}[routes.\"/m\".quota]\n{quota}\n"));
+        for name in ["a", "b", "c"] {
+            home.ok(&["write", &format!("/m/{name}"), "12345"]);
+        }
+        home.ok(&["overlay", "apply", "--dry-run"]);
+        home.ok(&["overlay", "apply"]);
+        home.run(&["overlay", "diff"], 1);
+        assert_eq!(home.ok(&["cat", "/m/a", "/m/b", "/m/c"]), "123451234512345");
+        for name in ["d", "e", "f"] {
+            home.command(&["write", &format!("/m/{name}"), "12345"]).output().unwrap();
+        }
+        home.error(&["cat", "/m/f"], 3);
+    }
+}

@@ -280,6 +280,34 @@ fn restore_of_an_unknown_moment_removes_nothing() {
     assert_eq!(home.ok(&["cat", "/memories/notes.md", "/plan.md", "/plans/a.md"]), "three\nmeasuremeasure");
 }
 
+/// Regression: the undo of a file that two routes show was made once for each, and so failed although it was done.
+#[test]
+fn undo_of_a_file_that_two_routes_show_succeeds_whichever_is_read_only() {
+    for (first, second, read_only) in [("/aw", "/ro", "/ro"), ("/ro", "/rw", "/ro"), ("/aw", "/bw", "")] {
+        let home = Home::new();
+        let route = |path: &str| {
+            let is_read_only = path == read_only;
+            format!(
+                "[routes.\"{path}\"]\ntype = \"store\"\nnamespace = \"{{tenant}}//handbook\"\nhistory = {{}}\nread_only = {is_read_only}\n"
+            )
+        };
+        home.put("treehold.toml", format!("{}{}", route(first), route(second)));
+        let writable = if first == read_only { second } else { first };
+        let file = format!("{writable}/a.md");
+        for content in ["one", "two"] {
+            home.ok(&["write", &file, content]);
+        }
+        let undone = home.json(&["--json", "undo"]);
+        assert_eq!(undone[0]["files"].as_array().map(Vec::len), Some(1), "{undone}");
+        for path in [first, second] {
+            assert_eq!(home.ok(&["cat", &format!("{path}/a.md")]), "one", "{path}");
+        }
+        home.ok(&["undo"]);
+        home.error(&["cat", &file], 3);
+        home.error(&["undo"], 3);
+    }
+}
+
 #[test]
 fn undo_of_the_user_counts_in_the_thread_that_made_the_change() {
     let home = Home::new();

@@ -45,6 +45,23 @@ fn threads_are_listed_and_removed() {
     home.run(&["--thread", "a", "cat", "/a"], 3);
 }
 
+/// Regression: without a permission rule anywhere, a thread was removed although its tree is read-only.
+#[test]
+fn thread_in_read_only_tree_is_not_removed_with_or_without_rules() {
+    let home = Home::new();
+    home.ok(&["--thread", "a", "write", "/a", "1"]);
+    let read_only = "[routes.\"/\"]\ntype = \"state\"\nread_only = true\n";
+    let rule = "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"/zzz\"]\n";
+    for config in [read_only.to_owned(), format!("{read_only}{rule}")] {
+        home.put("treehold.toml", &config);
+        assert!(home.error(&["thread", "rm", "a"], 5).contains("read-only"), "{config}");
+        assert_eq!(home.ok(&["--thread", "a", "cat", "/a"]), "1", "{config}");
+        home.error(&["thread", "rm", "missing"], 3);
+    }
+    home.put("treehold.toml", read_only.replace("true", "false"));
+    home.ok(&["thread", "rm", "a"]);
+}
+
 #[test]
 fn unchanged_thread_is_not_saved() {
     let home = Home::new();

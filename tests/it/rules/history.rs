@@ -1,7 +1,7 @@
 //! A thread's history cannot bypass a rule or a quota: restores, merges, forks, diffs and past states.
 
 use std::sync::Arc;
-use treehold::backend::{OverlayApplyOptions, OverlayDiffOptions};
+use treehold::backend::{OverlayApplyOptions, OverlayDiffOptions, OverlayStrategy};
 use treehold::checkpoint::{At, Checkpoint, MergeOptions, MergeStrategy, PutOptions, StoreCheckpointer};
 use treehold::layer::{Layered, Operations, Permissions, Quota, QuotaLimits, ReadOnly, Rule};
 use treehold::ops::{GlobOptions, OpKind};
@@ -165,6 +165,79 @@ async fn conflict_counts_only_visible_paths_beneath_it() {
         let conflicts: Vec<_> = outcome.conflicts.iter().map(|conflict| (conflict.path.as_str(), conflict.beneath)).collect();
         assert_eq!(conflicts, [("/d", beneath)]);
     }
+}
+
+/// Regression: without a layer around the tree, a mount that refuses changes was not asked, and the thread was removed.
+#[tokio::test]
+async fn thread_of_a_read_only_mount_is_not_removed() {
+    let store = Arc::default();
+    let (session, _) = past(&store).await;
+    let before = whole(&*session.backend()).await;
+    let shut = on(&store).mount("/", |opening| Ok(Arc::new(Layered::new(ReadOnly::new(), opening.state())))).unwrap();
+    let shut = shut.with_state_mount("/").unwrap().build();
+    let error = shut.delete_thread(&scope("main")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    assert_eq!(shut.delete_thread(&scope("none")).await.unwrap_err().kind(), ErrorKind::NotFound);
+    session.reload().await.unwrap();
+    assert_eq!(whole(&*session.backend()).await, before);
+    on(&store).build().delete_thread(&scope("main")).await.unwrap();
+}
+
+/// Regression: what an overlay shows already was counted again when it was applied.
+#[tokio::test]
+async fn quota_around_an_overlay_does_not_count_its_changes_again() {
+    for limits in [QuotaLimits::new().with_bytes_max(20), QuotaLimits::new().with_files_max(4)] {
+        let lower = Arc::new(StateBackend::new());
+        lower.write("/old", "12345").await.unwrap();
+        let upper = Arc::new(StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["overlay"]).unwrap()));
+        let overlay = OverlayBackend::new(lower.clone(), upper);
+        let bounded = Arc::new(Quota::new(limits, overlay.clone()));
+        let overlay = overlay.with_mounted_tree(bounded.clone(), VfsPathBuf::root());
+        for file in ["/a", "/b", "/c"] {
+            bounded.write(file, "12345").await.unwrap();
+        }
+        let usage = bounded.recount().await.unwrap();
+        for dry_run in [true, false] {
+            let done = overlay.apply_changes(&OverlayApplyOptions::new().with_dry_run(dry_run)).await.unwrap();
+            assert_eq!((done.applied.len(), done.failure), (3, None), "{limits}");
+        }
+        assert_eq!(whole(&*lower).await.len(), 4);
+        assert_eq!(bounded.recount().await.unwrap(), usage);
+        assert_eq!(bounded.write("/d", "12345").await.unwrap_err().kind(), ErrorKind::QuotaExceeded, "{limits}");
+    }
+}
+
+/// What is dropped makes the lower tree's content show again, which counts.
+#[tokio::test]
+async fn quota_around_an_overlay_counts_what_shows_again() {
+    let lower = Arc::new(StateBackend::new());
+    lower.write("/a", "1").await.unwrap();
+    let upper = Arc::new(StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["overlay"]).unwrap()));
+    let overlay = OverlayBackend::new(lower.clone(), upper);
+    let bounded = Arc::new(Quota::new(QuotaLimits::new().with_bytes_max(20), overlay.clone()));
+    let overlay = overlay.with_mounted_tree(bounded.clone(), VfsPathBuf::root());
+    bounded.write("/a", "2").await.unwrap();
+    lower.write("/a", "x".repeat(30)).await.unwrap();
+    let theirs = OverlayApplyOptions::new().with_strategy(OverlayStrategy::Theirs);
+    assert_eq!(overlay.apply_changes(&theirs).await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
+    assert_eq!(overlay.discard(&[]).await.unwrap_err().kind(), ErrorKind::QuotaExceeded);
+    assert_eq!(bounded.read_text("/a").await.unwrap(), "2");
+    let ours = OverlayApplyOptions::new().with_strategy(OverlayStrategy::Ours);
+    assert_eq!(overlay.apply_changes(&ours).await.unwrap().applied.len(), 1);
+    assert_eq!(lower.read_text("/a").await.unwrap(), "2");
+}
+
+#[tokio::test]
+async fn quota_beneath_an_overlay_bounds_what_is_applied() {
+    let lower = Arc::new(Quota::new(QuotaLimits::new().with_files_max(1), StateBackend::new()));
+    lower.write("/a", "1").await.unwrap();
+    let upper = Arc::new(StoreBackend::new(Arc::new(MemoryStore::new()), Namespace::new(["overlay"]).unwrap()));
+    let overlay = OverlayBackend::new(lower.clone(), upper);
+    overlay.write("/b", "2").await.unwrap();
+    let overlay = overlay.clone().with_mounted_tree(Arc::new(overlay), VfsPathBuf::root());
+    let done = overlay.apply_changes(&OverlayApplyOptions::new()).await.unwrap();
+    assert_eq!(done.failure.map(|failure| failure.error.code).as_deref(), Some("quota_exceeded"));
+    assert!(!lower.exists("/b").await.unwrap());
 }
 
 /// Regression: restores and merges stored 792,001 bytes under a quota of 100,000.

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::ops::{Difference, ReviewPurpose, Standing};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_store::{Namespace, Store, Watch};
@@ -335,12 +336,7 @@ impl Workspace {
     /// [`Unsupported`](treehold_core::error::ErrorKind::Unsupported) in a workspace that saves no threads, and the errors of the store.
     pub async fn delete_thread(&self, scope: &Scope) -> Result<()> {
         let checkpointer = self.checkpointer().ok_or_else(|| Error::unsupported("this workspace does not save threads"))?;
-        if !self.0.layers.is_empty()
-            && let Some(newest) = checkpointer.open(scope, At::Latest).await?
-        {
-            let (reviewer, _) = self.reviewer(scope, &self.new_live(scope))?;
-            reviewer.allow(&newest.state, &StateSnapshot::default()).await?;
-        }
+        self.review_deletion(scope, &**checkpointer).await?;
         let deleted = checkpointer.delete(scope).await;
         if let Some(audit) = &self.0.audit
             && deleted.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::NotFound)
@@ -351,6 +347,27 @@ impl Workspace {
             self.notify_replaced(scope, FeedKind::Restore).await?;
         }
         deleted
+    }
+
+    /// Lets the tree review the removal of everything that a thread holds. Without layers, its mounts may refuse it all the same.
+    async fn review_deletion(&self, scope: &Scope, checkpointer: &dyn Checkpointer) -> Result<()> {
+        let reviewed = match checkpointer.open(scope, At::Latest).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(newest)) => {
+                let (reviewer, _) = self.reviewer(scope, &self.new_live(scope))?;
+                reviewer.allow(&newest.state, &StateSnapshot::default()).await
+            }
+            Err(error) => Err(error),
+        };
+        match reviewed {
+            // An unreadable thread can be removed if no layer decides by its paths. A read-only mount refuses whatever they are.
+            Err(error) if error.kind() == ErrorKind::Corrupt && self.0.layers.is_empty() => {
+                let (reviewer, _) = self.reviewer(scope, &self.new_live(scope))?;
+                let whole = Difference::new(VfsPathBuf::root(), Some(Standing::Directory), None);
+                reviewer.ask(ReviewPurpose::Change, &[whole]).await.map(drop)
+            }
+            reviewed => reviewed,
+        }
     }
 
     /// Reports to the feed that the state of a thread was replaced, by a restore, merge or fork. For callers that move a thread's head

@@ -1,6 +1,7 @@
 //! The tree of a scope as it was: the state at a checkpoint, files in a store by their history, and an error for every other mount.
 
 use super::{Opening, Workspace};
+use crate::live::LiveThread;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -13,6 +14,7 @@ use treehold_core::ops::{
 };
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
+use treehold_store::is_same;
 use treehold_tree::backend::{Backend, StateSnapshot, StoreBackend};
 use treehold_tree::checkpoint::{At, Checkpoint, HistoryBackend, ListOptions, with_checkpoint};
 
@@ -35,6 +37,22 @@ struct Refusal {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self { kind: error.kind(), message: error.message().to_owned() }
+    }
+}
+
+/// A tree with a history, and the mounts that show it.
+#[derive(Debug)]
+pub(crate) struct History {
+    /// The mount to change it by: the first that the caller may know of and that takes changes.
+    pub(crate) mount: VfsPathBuf,
+    pub(crate) tree: StoreBackend,
+    /// The other mounts of the same rows.
+    pub(crate) others: Vec<VfsPathBuf>,
+}
+
+impl History {
+    fn has_rows_of(&self, other: &Self) -> bool {
+        is_same(self.tree.store(), other.tree.store()) && self.tree.namespace() == other.tree.namespace()
     }
 }
 
@@ -149,9 +167,31 @@ impl Workspace {
         Ok((mount.to_owned(), tree))
     }
 
-    /// Returns each mount with a history, and its tree.
-    pub(crate) fn histories(&self, scope: &Scope) -> Result<Vec<(VfsPathBuf, StoreBackend)>> {
-        self.0.histories.iter().map(|(mount, open)| Ok((mount.clone(), open(scope)?))).collect()
+    /// Returns each tree with a history once, whichever mounts show it.
+    ///
+    /// Cost: opens the mounts of rows that several mounts show.
+    pub(crate) fn histories(&self, scope: &Scope, thread: &Arc<LiveThread>) -> Result<Vec<History>> {
+        let mut histories: Vec<History> = Vec::new();
+        for (mount, open) in &self.0.histories {
+            let mut history = History { mount: mount.clone(), tree: open(scope)?, others: Vec::new() };
+            let Some(known) = histories.iter_mut().find(|known| known.has_rows_of(&history)) else {
+                histories.push(history);
+                continue;
+            };
+            if self.rank(scope, thread, mount)? > self.rank(scope, thread, &known.mount)? {
+                history.others = std::mem::take(&mut known.others);
+                std::mem::swap(known, &mut history);
+            }
+            known.others.push(history.mount);
+        }
+        Ok(histories)
+    }
+
+    /// Returns how suitable a mount is for changing its files: whether the caller may know of it, and whether it takes changes.
+    fn rank(&self, scope: &Scope, thread: &Arc<LiveThread>, mount: &VfsPath) -> Result<(bool, bool)> {
+        let Some(open) = self.0.mounts.get(mount) else { return Ok((false, false)) };
+        let is_visible = self.visible_mounts().any(|visible| visible == mount);
+        Ok((is_visible, open(&Opening::new(scope, thread))?.capabilities().writable))
     }
 
     /// Returns the mounts whose past is kept neither by checkpoints nor by a history of files, in path order. Only those that the caller may

@@ -97,12 +97,22 @@ pub struct Review {
     pub at: VfsPathBuf,
     /// The differences.
     pub differences: Vec<Difference>,
+    /// Whether the tree shows the result already, as that of an overlay does before its changes are written to the lower tree. Who may
+    /// make the differences is reviewed all the same, but the tree does not grow by them.
+    pub is_shown: bool,
 }
 
 impl Review {
     /// Creates a review of differences at and beneath `at`.
     pub fn new(purpose: ReviewPurpose, at: impl Into<VfsPathBuf>, differences: Vec<Difference>) -> Self {
-        Self { purpose, at: at.into(), differences }
+        Self { purpose, at: at.into(), differences, is_shown: false }
+    }
+
+    /// Sets whether the tree shows the result already.
+    #[must_use]
+    pub fn with_is_shown(mut self, is_shown: bool) -> Self {
+        self.is_shown = is_shown;
+        self
     }
 
     /// Returns the answer of a tree that hides nothing.
@@ -115,13 +125,20 @@ impl Review {
     pub fn map_paths(&self, mut map: impl FnMut(&VfsPath) -> VfsPathBuf) -> Self {
         let at = map(&self.at);
         let differences = self.differences.iter().map(|one| Difference { path: map(&one.path), ..one.clone() }).collect();
-        Self { purpose: self.purpose, at, differences }
+        Self { purpose: self.purpose, at, differences, is_shown: self.is_shown }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mapped_review_keeps_all_but_its_paths() {
+        let review = Review::new(ReviewPurpose::Change, VfsPathBuf::root(), Vec::new()).with_is_shown(true);
+        let mapped = review.map_paths(|path| VfsPathBuf::parse("/m").expect("a legal path").concat(path));
+        assert_eq!((mapped.purpose, mapped.at.as_str(), mapped.is_shown), (ReviewPurpose::Change, "/m", true));
+    }
 
     #[test]
     fn differences_name_the_operations_that_make_them() {

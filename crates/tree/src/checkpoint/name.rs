@@ -96,10 +96,11 @@ fn back(name: &str) -> Result<Option<usize>> {
     })
 }
 
-/// Returns whether a name may mean a checkpoint that has `newer` newer ones.
-pub(super) fn may_mean(name: &str, checkpoint: &Checkpoint, newer: u64) -> bool {
+/// Returns whether the meaning of a name may depend on a checkpoint that has `newer` newer ones: it is the meant one, or one of those that
+/// are counted back to reach it.
+pub(super) fn depends_on(name: &str, checkpoint: &Checkpoint, newer: u64) -> bool {
     match back(name) {
-        Ok(Some(count)) => count as u64 == newer,
+        Ok(Some(count)) => newer <= count as u64,
         _ => checkpoint.label.as_deref() == Some(name) || abbreviates(name, checkpoint.id),
     }
 }

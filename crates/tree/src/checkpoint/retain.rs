@@ -7,7 +7,7 @@
 //! - the checkpoints between which forks and merges run, as long as both threads exist, and restores in a thread that has merges, since one
 //!   of them may have undone a merge: they decide from where later merges begin;
 //! - checkpoints that were the head until a short time ago, because a call may still read them;
-//! - checkpoints that history routes name.
+//! - checkpoints that history routes name, and for a name that counts back, such as `~3`, all newer ones, because it counts them.
 //!
 //! The references between threads are collected once for all threads of a user ([`NamedCheckpoints`]). Forks, merges and restores change a
 //! row of the thread whose checkpoint they name, and a removal depends on the version that this row had before the references were
@@ -16,7 +16,7 @@
 #[cfg(doc)]
 use super::Checkpointer;
 use super::fault::no_thread;
-use super::name::may_mean;
+use super::name::depends_on;
 use super::namespaces::{NAMED, PRUNED_KEY, items, named_key, namespace_of, thread_of};
 use super::record::Record;
 use super::store::{Selected, StoreCheckpointer, removal};
@@ -78,7 +78,8 @@ pub struct RetainOptions {
     pub prune: PruneOptions,
     /// Keeps a checkpoint for this long after another one followed it.
     pub grace: Duration,
-    /// Keeps checkpoints that these names may mean, as [`find_checkpoint`](super::find_checkpoint) reads them.
+    /// Keeps checkpoints that these names may mean, as [`find_checkpoint`](super::find_checkpoint) reads them, and those that they count. So
+    /// a name means the same before and after.
     pub names: Vec<String>,
 }
 
@@ -95,7 +96,7 @@ impl RetainOptions {
         self
     }
 
-    /// Keeps checkpoints that these names may mean.
+    /// Keeps what these names mean ([`RetainOptions::names`]).
     #[must_use]
     pub fn with_names(mut self, names: Vec<String>) -> Self {
         self.names = names;
@@ -146,7 +147,7 @@ impl<'r> Retention<'r> {
         let is_removed = self.options.prune.removes(checkpoint, newer, self.now)
             && !self.undo.contains(&checkpoint.id)
             && !self.named.needs(self.thread, checkpoint)
-            && !self.options.names.iter().any(|name| may_mean(name, checkpoint, newer));
+            && !self.options.names.iter().any(|name| depends_on(name, checkpoint, newer));
         // The newest one is followed by none.
         let is_read = followed_at.is_none_or(|at| self.now.duration_since(at).as_millis() < self.options.grace.as_millis() as i128);
         self.deferred += u64::from(is_removed && is_read && followed_at.is_some());
@@ -323,7 +324,7 @@ fn id_of(component: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::backend::{BackendExt, StateBackend};
-    use crate::checkpoint::{Checkpointer, Head, ListOptions, MergeOptions, PutOptions, ThreadCheckpoint, merge};
+    use crate::checkpoint::{Checkpointer, Head, ListOptions, MergeOptions, PutOptions, ThreadCheckpoint, find_checkpoint, merge};
     use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicI64, Ordering};
@@ -513,6 +514,40 @@ mod tests {
             }
         }
         assert_eq!(cases, histories.len() * 108);
+    }
+
+    /// Regression: a sweep removed the checkpoints newer than `~3`, which then named an older one, or none.
+    #[tokio::test]
+    async fn name_means_the_same_checkpoint_after_every_sweep() {
+        use Step::*;
+        let histories: &[&[Step]] = &[
+            &[Save, Save, Save, Save, Save, Save, Save, Save],
+            &[Label, Save, Label, Save, Save, Save, Save, Save],
+            &[Save, Save, Label, Save, Label, Save, Save, Label],
+        ];
+        for history in histories {
+            for keep_labelled in [false, true] {
+                for name in ["latest", "~0", "~1", "~2", "~3", "latest~5", "named"] {
+                    let case = format!("{history:?} {keep_labelled} {name}");
+                    let mut world = World::new(MemoryStore::new());
+                    world.play(history).await;
+                    let prune = PruneOptions::new().with_keep_last(1).with_keep_labelled(keep_labelled);
+                    let options = RetainOptions::new(prune).with_names(vec![name.to_owned()]);
+                    for more in [&[][..], &[Save], &[Save, Label]] {
+                        world.play(more).await;
+                        let meant = find_checkpoint(&world.checkpointer, &thread(), name).await.ok().map(|found| found.id);
+                        assert!(meant.is_some() || name == "named", "{case}");
+                        for _ in 0..2 {
+                            let named = world.checkpointer.named(&thread()).await.expect("read");
+                            world.checkpointer.retain(&thread(), &options, &named).await.expect("pruned");
+                            let found = find_checkpoint(&world.checkpointer, &thread(), name).await.ok().map(|found| found.id);
+                            assert_eq!(found, meant, "{case}");
+                        }
+                    }
+                    assert!(world.all(&thread()).await.len() < history.len() + 3, "{case}: nothing was removed");
+                }
+            }
+        }
     }
 
     #[tokio::test]

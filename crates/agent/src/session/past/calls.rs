@@ -44,8 +44,8 @@ impl Session {
         let mut author = Author::new();
         (author.tenant, author.user) = (self.scope.tenant.clone(), self.scope.user.clone());
         let thread = (of == UndoOf::Thread).then(|| self.scope.thread.clone());
-        let trees = self.workspace.histories(&self.scope)?;
-        let mut sources: Vec<Source> = trees.into_iter().map(|(mount, tree)| Source::of_tree(mount, tree, author.clone())).collect();
+        let trees = self.workspace.histories(&self.scope, &self.thread)?.into_iter();
+        let mut sources: Vec<Source> = trees.map(|history| Source::of_tree(history.mount, history.tree, author.clone())).collect();
         if of == UndoOf::Thread && self.workspace.checkpointer().is_some() {
             sources.push(Source::of_checkpoints(self));
         }

@@ -3,7 +3,7 @@
 use super::RESTORE_BYTES_MAX;
 use crate::session::Session;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{CHANGES_MAX, Change, Changed, Entry, Forgotten, GlobOptions, OnFailure, ReadOptions, StatOptions, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
@@ -42,7 +42,22 @@ impl Session {
         for path in paths {
             changes.restore(path).await?;
         }
-        Ok(changes.changes)
+        self.without_repeats(changes.changes)
+    }
+
+    /// Leaves out changes of files that other changes reach through another mount of the same rows.
+    fn without_repeats(&self, changes: Vec<Change>) -> Result<Vec<Change>> {
+        let histories = self.workspace.histories(&self.scope, &self.thread)?;
+        let named: BTreeSet<VfsPathBuf> = changes.iter().map(|change| change.path().to_owned()).collect();
+        let mut kept = BTreeSet::new();
+        let is_first = |change: &Change| {
+            let path = change.path();
+            let mount = self.workspace.mount_of(path);
+            let Some(history) = histories.iter().find(|history| history.others.iter().any(|other| **other == *mount)) else { return true };
+            let same = history.mount.concat(path.strip_prefix(mount).unwrap_or(VfsPath::ROOT));
+            !named.contains(&same) && kept.insert(same)
+        };
+        Ok(changes.into_iter().filter(is_first).collect())
     }
 }
 

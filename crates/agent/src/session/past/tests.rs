@@ -20,6 +20,7 @@ use treehold_core::scope::Scope;
 use treehold_store::{MemoryStore, Namespace, Store};
 use treehold_tree::backend::{Backend, BackendExt, HistoryPolicy, StoreBackend};
 use treehold_tree::checkpoint::{At, PruneOptions, PutOptions, StoreCheckpointer};
+use treehold_tree::layer::{Layered, ReadOnly};
 
 /// All files with their contents.
 type Files = BTreeMap<VfsPathBuf, Bytes>;
@@ -269,5 +270,39 @@ async fn log_of_a_state_file_names_who_made_each_version() {
             let told = [tenant, user, thread, actor, tool, tool_call_id].map(Option::unwrap_or_default);
             assert_eq!(told, ["acme", "ada", "t", "coder", "write_file", "toolu_1"], "{file}");
         }
+    }
+}
+
+/// Regression: each of several mounts of the same rows was changed by itself, so the second found its file changed or read-only.
+#[tokio::test]
+async fn undo_and_restore_change_rows_once_that_several_mounts_show() {
+    let policy = HistoryPolicy::new().with_keep_last(HistoryPolicy::KEEP_LAST_MAX);
+    for mounts in [[("/aw", true), ("/ro", false)], [("/ro", false), ("/rw", true)], [("/aw", true), ("/bw", true)]] {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let mut builder = Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone()));
+        let tree = move || Ok::<_, Error>(StoreBackend::new(store.clone(), Namespace::new(["ada", "handbook"])?).with_history(policy));
+        for (mount, is_writable) in mounts {
+            let (live, past) = (tree.clone(), tree.clone());
+            builder = builder
+                .mount(mount, move |_| {
+                    let files: Arc<dyn Backend> = Arc::new(live()?);
+                    Ok(if is_writable { files } else { Arc::new(Layered::new(ReadOnly::new(), files)) })
+                })
+                .and_then(|builder| builder.with_history(mount, move |_| past()))
+                .expect("two mounts");
+        }
+        let session = builder.build().session(scope("t")).await.expect("opened");
+        let [first, second] = mounts.map(|(mount, _)| path(&format!("{mount}/a.md")));
+        let written = if mounts[0].1 { &first } else { &second };
+        let read = async |file: &VfsPathBuf| session.backend().read_text(file.as_str()).await.ok();
+        for content in ["one", "two"] {
+            write(&session, written.as_str(), content).await;
+        }
+        let undone = session.undo(UndoOf::Thread).await.expect("undone");
+        assert_eq!(undone.files.iter().map(|changed| &changed.path).collect::<Vec<_>>(), [written]);
+        assert_eq!((read(&first).await.as_deref(), read(&second).await.as_deref()), (Some("one"), Some("one")), "{mounts:?}");
+        let restored = session.restore_files(&[first.clone(), second.clone()], "v2").await.expect("restored");
+        assert_eq!(restored.iter().map(|changed| &changed.path).collect::<Vec<_>>(), [written]);
+        assert_eq!((read(&first).await.as_deref(), read(&second).await.as_deref()), (Some("two"), Some("two")), "{mounts:?}");
     }
 }

@@ -130,7 +130,10 @@ impl OverlayBackend {
             let (before, after) = if dropped { (after, before) } else { (before, after) };
             Difference::new(difference.path.clone(), before, after)
         });
-        let review = Review::new(purpose, VfsPathBuf::root(), differences.collect()).map_paths(|path| at.concat(path));
+        // An apply changes the lower tree only; the tree around the overlay shows the result already.
+        let is_shown = purpose == ReviewPurpose::Change && !dropped;
+        let review = Review::new(purpose, VfsPathBuf::root(), differences.collect()).with_is_shown(is_shown);
+        let review = review.map_paths(|path| at.concat(path));
         tree.review(&review).await.map_err(|error| error.stripped(at, &[]))
     }
 

@@ -185,7 +185,6 @@ impl OverlayBackend {
     /// Applies the current differences. Also returns whether the overlay changed meanwhile, which the failure then reports.
     async fn apply_once(&self, options: &OverlayApplyOptions) -> Result<(OverlayApplied, bool)> {
         let chosen = chosen(self.all_differences(VfsPath::ROOT).await?, &options.paths);
-        self.review(ReviewPurpose::Change, &chosen, false).await?;
         let mut applied = OverlayApplied::default();
         let mut dropped: BTreeSet<VfsPathBuf> = BTreeSet::new();
         for difference in chosen.iter().filter(|difference| difference.conflict.is_some()) {
@@ -198,10 +197,14 @@ impl OverlayBackend {
             }
         }
         if !applied.conflicts.is_empty() {
+            self.review(ReviewPurpose::Change, &chosen, false).await?;
             return Ok((applied, false));
         }
         close(&mut dropped, &chosen);
         let (theirs, ours): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|difference| dropped.contains(&difference.path));
+        self.review(ReviewPurpose::Change, &ours, false).await?;
+        // Where the lower tree's side wins, its content shows again.
+        self.review(ReviewPurpose::Change, &theirs, true).await?;
         applied.dropped = theirs;
         let steps = self.steps(&ours).await?;
         if let Some(guard) = &self.guard {

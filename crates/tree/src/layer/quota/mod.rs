@@ -347,7 +347,8 @@ impl<B: Backend> Backend for Quota<B> {
     }
 
     async fn review(&self, review: &Review) -> Result<Vec<Sight>> {
-        if review.purpose == ReviewPurpose::Change && self.limits != QuotaLimits::default() {
+        // What the tree shows already is part of its usage.
+        if review.purpose == ReviewPurpose::Change && !review.is_shown && self.limits != QuotaLimits::default() {
             self.check(review).await?;
         }
         self.inner.review(review).await
