@@ -270,6 +270,11 @@ fn of_partition(partition: &Partition, error: Error) -> Error {
     error.with_message(message)
 }
 
+/// Adds to an error of an open store which file is damaged.
+fn if_damaged(partition: &Partition, error: Error) -> Error {
+    if error.kind() == ErrorKind::Corrupt { of_partition(partition, error) } else { error }
+}
+
 #[async_trait]
 impl Store for SqliteDirectory {
     fn capabilities(&self) -> StoreCapabilities {
@@ -282,28 +287,28 @@ impl Store for SqliteDirectory {
 
     async fn get(&self, namespace: &Namespace, key: &str) -> Result<Option<Item>> {
         match self.find(namespace).await? {
-            Some(store) => store.get(namespace, key).await,
+            Some(store) => store.get(namespace, key).await.map_err(|error| if_damaged(&namespace.partition(), error)),
             None => Ok(None),
         }
     }
 
     async fn get_part(&self, namespace: &Namespace, key: &str, range: Range<u64>) -> Result<Option<ItemPart>> {
         match self.find(namespace).await? {
-            Some(store) => store.get_part(namespace, key, range).await,
+            Some(store) => store.get_part(namespace, key, range).await.map_err(|error| if_damaged(&namespace.partition(), error)),
             None => Ok(None),
         }
     }
 
     async fn get_many(&self, namespace: &Namespace, keys: &[&str], with_values: bool) -> Result<Vec<Option<Item>>> {
         match self.find(namespace).await? {
-            Some(store) => store.get_many(namespace, keys, with_values).await,
+            Some(store) => store.get_many(namespace, keys, with_values).await.map_err(|error| if_damaged(&namespace.partition(), error)),
             None => Ok(vec![None; keys.len()]),
         }
     }
 
     async fn scan(&self, namespace: &Namespace, options: ScanOptions) -> Result<Scan> {
         match self.find(namespace).await? {
-            Some(store) => store.scan(namespace, options).await,
+            Some(store) => store.scan(namespace, options).await.map_err(|error| if_damaged(&namespace.partition(), error)),
             None => Ok(Scan::default()),
         }
     }
@@ -347,7 +352,7 @@ impl Store for SqliteDirectory {
             }
         };
         let written = self.shared.watched.watches.written_by(&batch);
-        let versions = store.commit(batch).await?;
+        let versions = store.commit(batch).await.map_err(|error| if_damaged(&partition, error))?;
         if !written.is_empty() {
             let newest = match versions.last() {
                 Some(newest) => *newest,

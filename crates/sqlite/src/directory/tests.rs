@@ -168,6 +168,37 @@ async fn damaged_file_harms_only_its_partition() {
     assert_eq!(store.sweep(10).await.expect_err("one cannot be swept").kind(), ErrorKind::Corrupt);
 }
 
+/// Regression: what was found only once the file was open did not say which one it was.
+#[tokio::test]
+async fn damaged_page_is_reported_with_its_partition() {
+    let (directory, store) = fresh(8);
+    let notes = space("acme/bob/notes");
+    let keys: Vec<String> = (0..400).map(|number| format!("{number:03}")).collect();
+    store.commit(keys.iter().fold(Batch::new(), |batch, key| batch.put(&notes, key, vec![1; 200]))).await.expect("committed");
+    drop(store);
+    let file = directory.path().join("store/acme/bob.db");
+    let mut bytes = std::fs::read(&file).expect("read");
+    let half = bytes.len() / 2;
+    bytes[half..].fill(7);
+    std::fs::write(&file, bytes).expect("damaged");
+    let store = SqliteDirectory::open(directory.path().join("store")).expect("opened");
+    let names = keys.iter().map(String::as_str).collect::<Vec<_>>();
+    let mut errors = vec![
+        store.get_many(&notes, &names, true).await.expect_err("it is damaged"),
+        store.scan(&notes, ScanOptions::new().with_limit(400)).await.expect_err("it is damaged"),
+        store.commit(names.iter().fold(Batch::new(), |batch, key| batch.put(&notes, *key, ""))).await.expect_err("it is damaged"),
+    ];
+    for key in &names {
+        errors.extend(store.get(&notes, key).await.err());
+        errors.extend(store.get_part(&notes, key, 0..1).await.err());
+    }
+    assert!(errors.len() > 4, "rows of whole pages are damaged");
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+        assert!(error.message().starts_with("the file of the partition `acme/bob`: "), "{error}");
+    }
+}
+
 /// Regression: the first damaged file ended the listing of all namespaces and the verification, and sweeps did not say that they had
 /// skipped it.
 #[tokio::test]
