@@ -197,9 +197,10 @@ impl Mirror {
         self.shared.compare(paths, Look { tree: true, at_once: true }).await
     }
 
-    /// Writes back the last changes and removes the files, unless [`MirrorOptions::keep`] is set or a change could not be written back:
-    /// then everything stays ([`MirrorReport::kept`]) until the next mirror of the directory continues, or a person removes it. A closed
-    /// mirror does nothing any more.
+    /// Writes back the last changes and removes the files, unless [`MirrorOptions::keep`] is set, a mirror with
+    /// [`MirrorOptions::existing`] has taken the directory, or a change could not be written back: then everything stays
+    /// ([`MirrorReport::kept`]) until the next mirror of the directory continues, or a person removes it. A closed mirror does nothing any
+    /// more.
     ///
     /// A directory that somebody moved away is emptied where it is, and what has its name by now stays.
     ///
@@ -334,7 +335,8 @@ impl Shared {
             false => MirrorReport::default(),
         };
         let is_unsaved = options.write_back && (memory.has_unsaved() || !self.changed.lock().is_empty());
-        let kept = options.keep || is_unsaved;
+        let is_existing = self.place.lock().as_ref().is_some_and(Place::is_existing);
+        let kept = options.keep || is_unsaved || is_existing;
         // The files are given up even if nobody waits for it any more, and nothing is compared until then.
         let given_up = tokio::task::spawn_blocking(move || if kept { self.keep() } else { self.remove(&mut memory) });
         given_up.await.map_err(ended)??;

@@ -5,7 +5,7 @@
 //! | name | content |
 //! | --- | --- |
 //! | `lock` | locked (`flock`) as long as the mirror lives, so that the kernel releases it however the process ends |
-//! | `mirror.json` | which directory and tree this belongs to, whether it is written back, and whether its files are kept |
+//! | `mirror.json` | which directory and tree this belongs to, whether it is written back, and whether its files stay |
 //! | `bases/` | for a mirror that is written back, each file as it was last mirrored: the base of merges |
 //!
 //! Both directories stay open. Other programs may move them or create others under their names, which the mirror leaves alone.
@@ -72,6 +72,11 @@ impl Place {
         HostDirectory::open(&self.handle, &self.directory, is_read_only)
     }
 
+    /// Returns whether the directory had files of its own, or may have had, before the first of its mirrors.
+    pub(super) fn is_existing(&self) -> bool {
+        self.marker.existing
+    }
+
     /// Marks the files as kept: only a person removes them, or a later mirror of the directory.
     pub(super) fn keep(&mut self) -> Result<()> {
         let marker = Marker { kept: true, ..self.marker.clone() };
@@ -130,7 +135,8 @@ fn continued(handle: &File, earlier: Marker, directory: &Path, options: &MirrorO
             false
         }
     };
-    Ok(Marker { tree_id: options.tree_id.clone(), write_back: options.write_back, kept, ..earlier })
+    let existing = earlier.existing || options.existing;
+    Ok(Marker { tree_id: options.tree_id.clone(), write_back: options.write_back, kept, existing, ..earlier })
 }
 
 /// Begins with a directory that is missing or empty, or that may have files.
@@ -155,7 +161,8 @@ fn begun(state: &State, found: Option<File>, directory: &Path, name: &OsStr, opt
     // They are of another directory, or of another tree.
     state.bases()?.clear()?;
     let identity = identity(&handle, directory)?;
-    let marker = Marker { identity, tree_id: options.tree_id.clone(), write_back: options.write_back, kept: options.existing, mode };
+    let (tree_id, write_back, existing) = (options.tree_id.clone(), options.write_back, options.existing);
+    let marker = Marker { identity, tree_id, write_back, kept: existing, existing, mode };
     Ok((handle, marker))
 }
 

@@ -72,6 +72,9 @@ pub(super) struct Marker {
     /// Whether the directory holds files that only a person removes, or a later mirror of the same directory.
     #[serde(default)]
     pub(super) kept: bool,
+    /// Whether the directory is the user's, and its files stay whatever ends a mirror.
+    #[serde(default)]
+    pub(super) existing: bool,
     /// The mode of the directory before the mirror; `None` if it was created for it.
     pub(super) mode: Option<u32>,
 }

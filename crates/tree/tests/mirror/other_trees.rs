@@ -108,3 +108,22 @@ async fn directory_of_one_path_is_not_emptied_by_a_mirror_of_another() {
     let each = ["/x/a", "/y/a"].map(|at| (at.to_owned(), "one\n".to_owned()));
     assert_eq!(tree_files(&*tree).await, BTreeMap::from(each));
 }
+
+/// Regression: an ordinary mirror that continued one with existing files removed them at its end, also what the tree refuses.
+#[tokio::test]
+async fn directory_with_existing_files_stays_whatever_mirror_follows() {
+    let (tree, place) = (tree_of(&FILES).await, Place::new());
+    place.write("/.git/config", "mine");
+    place.write("/mine", "m");
+    run(tree.clone(), &place, existing()).await.unwrap();
+    let before = host_files(&place.directory());
+    let mirror = Mirror::open(tree.clone(), None, place.directory(), written_back()).await.unwrap();
+    assert!(mirror.close().await.unwrap().kept);
+    assert_eq!(host_files(&place.directory()), before);
+    // A directory that was empty is given back as it was.
+    let place = Place::new();
+    for keep in [true, false] {
+        run(tree.clone(), &place, written_back().with_keep(keep)).await.unwrap();
+        assert_eq!(place.directory().exists(), keep);
+    }
+}
