@@ -167,14 +167,20 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
     if error.use_stderr() { 2 } else { 0 }
 }
 
-/// Hides the passwords of the URLs that a usage error quotes.
+/// Hides the passwords of the URLs among the arguments, which a usage error quotes.
 fn without_passwords(text: &str) -> Cow<'_, str> {
-    let is_url = |part: &str| part.contains("://") && !part.contains(char::is_whitespace);
-    if !text.split('\'').any(is_url) {
-        return Cow::Borrowed(text);
+    let mut text = Cow::Borrowed(text);
+    for arg in std::env::args_os().filter_map(|arg| arg.into_string().ok()) {
+        let value = arg.split_once('=').map(|(_, value)| value);
+        let is_url = |part: &&str| part.contains("://") || part.contains('@') && part.contains(':');
+        for part in value.into_iter().chain([arg.as_str()]).filter(is_url) {
+            let hidden = without_password(part);
+            if hidden != part && text.contains(part) {
+                text = Cow::Owned(text.replace(part, &hidden));
+            }
+        }
     }
-    let parts: Vec<String> = text.split('\'').map(|part| if is_url(part) { without_password(part) } else { part.to_owned() }).collect();
-    Cow::Owned(parts.join("'"))
+    text
 }
 
 /// Prints the short help of the program: as data if it was asked for, otherwise as the answer to a command line without a command.

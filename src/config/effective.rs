@@ -188,7 +188,13 @@ impl Config {
             }
         }
         // The memory documents of a session are mounted without a route.
-        let memo = self.sessions.mounted.as_ref().map(|session| (session, &self.sessions.store, &self.scope.tenant, &self.scope.user));
+        let memo = match &self.sessions.mounted {
+            Some(session) => {
+                let location = self.effective_store(&self.sessions.store, &stores)?.location;
+                Some((session, location, &self.scope.tenant, &self.scope.user))
+            }
+            None => None,
+        };
         Ok(serde_json::to_string(&(path, routes, memo)).expect("a route has only text"))
     }
 

@@ -235,7 +235,7 @@ impl Registry {
 
     fn parsed<'u>(&self, url: &'u str, resolve: &(dyn Fn(&str) -> PathBuf + Sync)) -> Result<Parsed<'u>, InvalidStoreUrl> {
         let Some(parts) = StoreUrl::new(url, resolve) else {
-            return Err(InvalidStoreUrl::new(format!("`{url}` names no engine")).with_hint(self.forms()));
+            return Err(InvalidStoreUrl::new(format!("`{}` names no engine", without_password(url))).with_hint(self.forms()));
         };
         match (parts.scheme(), parts.location().is_empty()) {
             ("env", true) => return Err(InvalidStoreUrl::new(format!("`{url}` names no location")).with_hint(self.forms())),

@@ -506,9 +506,6 @@ impl HttpServer {
         let (stopping, ending, ended) = (handle.clone(), doorkeeper.clone(), api.clone());
         let stopper = tokio::spawn(async move {
             stop.await;
-            if let Some(retention) = retention {
-                retention.stop(RETENTION_STOP_TIMEOUT).await;
-            }
             ending.doors().end_streams();
             ended.end_streams();
             stopping.graceful_shutdown(Some(STOP_TIMEOUT));
@@ -537,7 +534,12 @@ impl HttpServer {
         stopper.abort();
         // Connections that changed their protocol are no longer among those of the server.
         api.end_streams();
-        tokio::join!(api.streams_ended(STOP_TIMEOUT), api.stop_runs(STOP_TIMEOUT), api.tunnels().ended(STOP_TIMEOUT));
+        let retained = async {
+            if let Some(retention) = retention {
+                retention.stop(RETENTION_STOP_TIMEOUT).await;
+            }
+        };
+        tokio::join!(api.streams_ended(STOP_TIMEOUT), api.stop_runs(STOP_TIMEOUT), api.tunnels().ended(STOP_TIMEOUT), retained);
         // Each gives its running requests as long as the server gives others.
         while dials.join_next().await.is_some() {}
         drop((sweeper, states_sweeper, traces_sweeper));

@@ -28,8 +28,8 @@ pub trait StoreMaintenance: Store {
 
     /// As [`sweep`](Self::sweep). Adds what it removed to `count`, also if it fails for a part of the store.
     ///
-    /// Where one partition can fail alone, a failure comes from the call that has found nothing more to remove in the others. By default
-    /// calls [`sweep`](Self::sweep).
+    /// Where one partition can fail alone, each failure is returned once, by the call that has found nothing more to remove in the others,
+    /// and a damaged partition is tried again when its file changes. By default calls [`sweep`](Self::sweep).
     ///
     /// # Errors
     /// As [`Store::get`].

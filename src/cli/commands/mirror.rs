@@ -69,7 +69,7 @@ impl MirrorCommand {
         let Some(ended) = mirroring.run(context).await? else { return Ok(Outcome::Interrupted) };
         if ended.last.kept && !self.keep && !self.once {
             context.out.notice(format_args!(
-                "`{}` stays, because it holds changes that could not be written back; run the command again to try again",
+                "`{}` stays: it holds changes that could not be written back, or `sync` has used it",
                 self.directory.display()
             ));
         }

@@ -226,7 +226,10 @@ fn sync_creates_what_is_missing_and_refuses_what_governs_the_tree() {
     assert_eq!(std::fs::read_to_string(home.work().join("../made/place/a.md")).unwrap(), "a\n");
     let data = home.data().to_str().unwrap().to_owned();
     assert!(home.error(&["sync", &data, "/memories/new"], 2).contains("may not be written"));
-    assert!(home.error(&["sync", "inner", "/workspace"], 2).contains("lies in the tree"));
+    // What the first attempt left beside the directory is not taken for a mirror of it.
+    for _ in 0..2 {
+        assert!(home.error(&["sync", "inner", "/workspace"], 2).contains("lies in the tree"));
+    }
     home.error(&["sync", "../out", "/memories/new/place/a.md"], 2);
 }
 

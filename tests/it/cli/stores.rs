@@ -165,6 +165,8 @@ const ON_A_STORE: &[&[&str]] = &[
     &["store", "verify", "--store", "URL"],
     // Usage errors quote arguments.
     &["store", "stats", "URL"],
+    &["store", "stats", "env:URL"],
+    &["store", "stats", "--sotre=URL"],
     &["store", "sweep", "--limit", "URL"],
     &["config", "show"],
     &["config", "show", "--effective"],
@@ -185,15 +187,17 @@ fn password_of_a_store_url_is_never_printed() {
         let command = line.split_whitespace().next().unwrap();
         assert!(ON_A_STORE.iter().any(|args| args.starts_with(&["store", command])), "`store {command}` is in no row");
     }
-    for scheme in ["postgres", "mysql", "redis", "postgre"] {
-        let url = format!("{scheme}://ada:hunter2@127.0.0.1:1/0");
-        let named = format!("env:{url}");
+    let schemes = ["postgres", "mysql", "redis", "postgre"];
+    let mistyped = ["postgres://ada:it's hunter2@127.0.0.1:1/0", "postgres:ada:hunter2@127.0.0.1", "env:redis://:hunter2@127.0.0.1:1"];
+    for url in schemes.map(|scheme| format!("{scheme}://ada:hunter2@127.0.0.1:1/0")).into_iter().chain(mistyped.map(str::to_owned)) {
+        let (named, wrong) = (format!("env:{url}"), format!("--sotre={url}"));
         let route = "[routes.\"/memories\"]\ntype = \"store\"\nnamespace = \"memories\"\n";
         home.put("treehold.toml", format!("[stores.default]\nurl = \"{url}\"\n{route}"));
         for args in ON_A_STORE {
             let args = args.iter().map(|word| match *word {
                 "URL" => url.as_str(),
                 "env:URL" => named.as_str(),
+                "--sotre=URL" => wrong.as_str(),
                 word => word,
             });
             for flag in ["--verbose", "--json"] {

@@ -50,16 +50,21 @@ fn threads_are_listed_and_removed() {
 fn thread_in_read_only_tree_is_not_removed_with_or_without_rules() {
     let home = Home::new();
     home.ok(&["--thread", "a", "write", "/a", "1"]);
+    // Its past still holds a file.
+    home.ok(&["--thread", "emptied", "write", "/a", "1"]);
+    home.ok(&["--thread", "emptied", "rm", "/a"]);
     let read_only = "[routes.\"/\"]\ntype = \"state\"\nread_only = true\n";
     let rule = "[[layers.permissions]]\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"/zzz\"]\n";
     for config in [read_only.to_owned(), format!("{read_only}{rule}")] {
         home.put("treehold.toml", &config);
         assert!(home.error(&["thread", "rm", "a"], 5).contains("read-only"), "{config}");
         assert_eq!(home.ok(&["--thread", "a", "cat", "/a"]), "1", "{config}");
+        assert!(home.error(&["thread", "rm", "emptied"], 5).contains("read-only"), "{config}");
         home.error(&["thread", "rm", "missing"], 3);
     }
     home.put("treehold.toml", read_only.replace("true", "false"));
     home.ok(&["thread", "rm", "a"]);
+    home.ok(&["thread", "rm", "emptied"]);
 }
 
 #[test]

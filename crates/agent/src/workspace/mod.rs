@@ -351,23 +351,20 @@ impl Workspace {
 
     /// Lets the tree review the removal of everything that a thread holds. Without layers, its mounts may refuse it all the same.
     async fn review_deletion(&self, scope: &Scope, checkpointer: &dyn Checkpointer) -> Result<()> {
-        let reviewed = match checkpointer.open(scope, At::Latest).await {
+        let (reviewer, _) = self.reviewer(scope, &self.new_live(scope))?;
+        match checkpointer.open(scope, At::Latest).await {
             Ok(None) => return Ok(()),
-            Ok(Some(newest)) => {
-                let (reviewer, _) = self.reviewer(scope, &self.new_live(scope))?;
-                reviewer.allow(&newest.state, &StateSnapshot::default()).await
+            Ok(Some(newest)) if newest.checkpoint.entries > 0 => {
+                return reviewer.allow(&newest.state, &StateSnapshot::default()).await;
             }
-            Err(error) => Err(error),
-        };
-        match reviewed {
-            // An unreadable thread can be removed if no layer decides by its paths. A read-only mount refuses whatever they are.
-            Err(error) if error.kind() == ErrorKind::Corrupt && self.0.layers.is_empty() => {
-                let (reviewer, _) = self.reviewer(scope, &self.new_live(scope))?;
-                let whole = Difference::new(VfsPathBuf::root(), Some(Standing::Directory), None);
-                reviewer.ask(ReviewPurpose::Change, &[whole]).await.map(drop)
-            }
-            reviewed => reviewed,
+            Ok(Some(_)) => {}
+            // An unreadable thread can be removed in a workspace without layers, which could decide by its paths.
+            Err(error) if error.kind() == ErrorKind::Corrupt && self.0.layers.is_empty() => {}
+            Err(error) => return Err(error),
         }
+        // A read-only mount refuses whatever the paths are.
+        let whole = Difference::new(VfsPathBuf::root(), Some(Standing::Directory), None);
+        reviewer.ask(ReviewPurpose::Change, &[whole]).await.map(drop)
     }
 
     /// Reports to the feed that the state of a thread was replaced, by a restore, merge or fork. For callers that move a thread's head

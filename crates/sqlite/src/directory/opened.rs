@@ -310,7 +310,8 @@ fn open_store(options: SqliteOptions) -> Result<SqliteStore> {
 fn check_place(root: &Path, path: &Path, store: &SqliteStore) -> Result<()> {
     let is_foreign = |found: &Namespace| !belongs(root, path, found);
     let (first, last) = (store.first_namespace()?, store.last_namespace()?);
-    let all = first.as_ref().is_some_and(is_foreign) && last.as_ref().is_some_and(is_foreign);
+    let [one, other] = [&first, &last].map(|found| found.as_ref().map(Namespace::partition));
+    let all = first.as_ref().is_some_and(is_foreign) && one == other;
     let Some(foreign) = first.into_iter().chain(last).find(is_foreign) else { return Ok(()) };
     let partition = foreign.partition();
     let message = match all {

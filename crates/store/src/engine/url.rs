@@ -125,6 +125,10 @@ const SHOWN: &[&str] =
 /// Returns a URL that is safe to show: without the password, and without parameter values unless the parameter is known to be harmless.
 pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once(':') else { return url.to_owned() };
+    // Someone may have written the URL itself in place of its variable.
+    if scheme == "env" && rest.contains(':') {
+        return format!("env:{}", without_password(rest));
+    }
     if matches!(scheme, "memory" | "sled" | "sqlite" | "env" | "agent") {
         return url.to_owned();
     }

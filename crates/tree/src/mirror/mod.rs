@@ -142,17 +142,19 @@ impl Mirror {
             Ok::<_, Error>((place, Ground { host, bases }, known))
         });
         let (place, ground, known) = taken.await.map_err(ended)??;
-        let (directory, is_new) = (place.directory.clone(), !place.is_resumed);
+        let (directory, memory) = (place.directory.clone(), Memory::resumed(known));
+        let knows_files = memory.knows_files();
         let shared = Arc::new(Shared {
             files: Files::new(tree, ground, options),
-            memory: Arc::new(tokio::sync::Mutex::new(Memory::resumed(known))),
+            memory: Arc::new(tokio::sync::Mutex::new(memory)),
             changed: Mutex::default(),
             place: Mutex::new(Some(place)),
         });
         let mut opening = Opening(Some(shared.clone()));
-        match is_new {
-            true => shared.check_apart().await?,
-            false => shared.forget_emptied().await?,
+        // An earlier mirror that was refused has left its marker, but has mirrored nothing.
+        match knows_files {
+            true => shared.forget_emptied().await?,
+            false => shared.check_apart().await?,
         }
         let first = shared.compare([VfsPathBuf::root()], Look { tree: true, at_once: true }).await?;
         opening.0 = None;
@@ -291,9 +293,6 @@ impl Shared {
     /// past with the directory.
     async fn forget_emptied(&self) -> Result<()> {
         let mut memory = self.memory.lock().await;
-        if !memory.knows_files() {
-            return Ok(());
-        }
         let (nodes_max, parallel) = (self.files.options.nodes_max, self.files.options.parallel);
         let scanned = scan::scan(&*self.files.tree, VfsPath::ROOT, nodes_max, parallel).await?;
         // Nothing is removed because of what is unknown.

@@ -129,7 +129,7 @@ fn continued(handle: &File, earlier: Marker, directory: &Path, options: &MirrorO
             return Err(Error::new(ErrorKind::Conflict, message).with_source(AtHost::new(directory)));
         }
         // Edits that were kept are kept until they are written back.
-        true => earlier.kept,
+        true => earlier.kept || options.existing,
         false => {
             HostDirectory::open(handle, directory, true)?.clear()?;
             false
@@ -141,6 +141,7 @@ fn continued(handle: &File, earlier: Marker, directory: &Path, options: &MirrorO
 
 /// Begins with a directory that is missing or empty, or that may have files.
 fn begun(state: &State, found: Option<File>, directory: &Path, name: &OsStr, options: &MirrorOptions) -> Result<(File, Marker)> {
+    let earlier = state.marker().filter(|marker| marker.write_back);
     let fault = |error| failed("cannot be created", directory, error);
     let (handle, mode) = match found {
         Some(handle) => {
@@ -153,14 +154,21 @@ fn begun(state: &State, found: Option<File>, directory: &Path, name: &OsStr, opt
             (made.map_err(|errno| refused(directory, errno))?, None)
         }
     };
+    let identity = identity(&handle, directory)?;
+    let other_left_it = earlier.is_some_and(|earlier| earlier.identity.is(identity));
     let content = state::names(&handle).map_err(|error| failed("cannot be listed", directory, error))?;
     if !content.is_empty() && !options.existing {
-        let message = "the directory of a mirror must be empty or missing, because what is in it would be overwritten; name another one";
+        let message = match other_left_it {
+            true => {
+                "a mirror of another path, user, thread or store, or of an earlier version, left files in the directory; take them over \
+                    with `treehold sync`, or name another one"
+            }
+            false => "the directory of a mirror must be empty or missing, because what is in it would be overwritten; name another one",
+        };
         return Err(Error::new(ErrorKind::AlreadyExists, message).with_source(AtHost::new(directory)));
     }
     // They are of another directory, or of another tree.
     state.bases()?.clear()?;
-    let identity = identity(&handle, directory)?;
     let (tree_id, write_back, existing) = (options.tree_id.clone(), options.write_back, options.existing);
     let marker = Marker { identity, tree_id, write_back, kept: existing, existing, mode };
     Ok((handle, marker))

@@ -160,8 +160,8 @@ impl Session {
         if let Some(parent) = &made.parent {
             return self.restore(parent.id, notes).await.map_err(|error| match error.kind() {
                 ErrorKind::NotFound => {
-                    let message =
-                        "undo reaches no further: the checkpoint before the newest change was removed, such as by a rule of retention";
+                    let message = "undo reaches no further: the checkpoint before the newest change was removed, such as by a rule of \
+                        retention, or the whole thread was";
                     error.with_message(message)
                 }
                 _ => error,
