@@ -1,6 +1,7 @@
 //! Whole stores: copied to another engine, interrupted by a kill, and resumed.
 
 use super::{Home, binary};
+use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 use treehold::store::{Batch, COPY_NAMESPACE, ScanOptions, Store, StoreExt};
 use treehold::{Namespace, SqliteStore};
@@ -131,13 +132,19 @@ async fn killed_copy_resumes_where_it_stopped() {
     let endless = "CREATE TRIGGER endless BEFORE INSERT ON items WHEN NEW.key = '01700' BEGIN
                    SELECT count(*) FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n); END";
     rusqlite::Connection::open(&to).unwrap().execute_batch(endless).unwrap();
-    let mut watch = target.watch(&rows).await.unwrap();
+    let copying = Namespace::new(COPY_NAMESPACE).unwrap();
+    let mut watch = target.watch(&copying).await.unwrap();
     let args = ["store", "copy", "sqlite:from.db", "sqlite:to.db"];
     let mut command = Command::new(binary());
     command.args(args).current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env_remove("TREEHOLD_CONFIG");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let there = async || target.scan(&rows, ScanOptions::new().with_limit(ROWS)).await.unwrap().entries.len();
-    while there().await == 0 {
+    // Rows count as sent once that is noted, in a commit of its own.
+    let noted = async || {
+        let note = target.get(&copying, "note").await.unwrap();
+        note.map_or(json!(0), |note| serde_json::from_slice::<Value>(&note.value).unwrap()["rows"].clone())
+    };
+    while noted().await == json!(0) {
         watch.changed().await.unwrap();
     }
     assert_eq!(child.try_wait().unwrap(), None, "the copy waits");
@@ -145,7 +152,7 @@ async fn killed_copy_resumes_where_it_stopped() {
     child.wait().unwrap();
     let sent = there().await;
     assert!((1..1_700).contains(&sent), "{sent}");
-    assert!(target.get(&Namespace::new(COPY_NAMESPACE).unwrap(), "note").await.unwrap().is_some());
+    assert!(target.get(&copying, "note").await.unwrap().is_some());
     rusqlite::Connection::open(&to).unwrap().execute_batch("DROP TRIGGER endless").unwrap();
     // Another source is not mixed in, and a partial copy is not a source.
     home.ok(&["store", "put", "own", "k", "v"]);
@@ -158,7 +165,7 @@ async fn killed_copy_resumes_where_it_stopped() {
         target.scan(&rows, ScanOptions::new().with_limit(ROWS).with_values(true)).await.unwrap(),
         source.scan(&rows, ScanOptions::new().with_limit(ROWS).with_values(true)).await.unwrap()
     );
-    assert_eq!(target.get(&Namespace::new(COPY_NAMESPACE).unwrap(), "note").await.unwrap(), None);
+    assert_eq!(target.get(&copying, "note").await.unwrap(), None);
 }
 
 #[test]
