@@ -256,7 +256,7 @@ fn sync_and_mirror_of_another_path_user_or_store_remove_nothing() {
     home.ok(&mirror);
     std::fs::remove_file(home.work().join("../copy/a.md")).unwrap();
     let refused = home.error(&[&["--user", "carl"][..], &mirror].concat(), 4);
-    assert!(refused.contains("must be empty or missing"), "{refused}");
+    assert!(refused.contains("a mirror of another path, user, thread or store"), "{refused}");
     assert_eq!(home.ok(&["--user", "carl", "cat", "/memories/x/a.md"]), "a\n");
     assert_eq!(home.ok(&mirror), "removed_from_tree  /a.md\n");
     // The directory of the stores is moved away, so a new one is created.

@@ -51,9 +51,13 @@ fn stable(home: &Home, text: &str) -> String {
             let unit = if seconds == 1 { "second" } else { "seconds" };
             line = line.replace(&format!("{seconds} {unit} ago"), "now");
         }
-        // The width of the times decides where a long note is cut.
-        if let Some(start) = line.find("why=a note").filter(|_| line.ends_with('…')) {
-            line.replace_range(start + "why=a note".len().., "…");
+        // The width of the times decides where a long note or a label is cut.
+        if let Some(start) = line.find("why=").filter(|_| line.ends_with('…')) {
+            line.replace_range(start + "why=".len().., "…");
+        }
+        let (rest, last) = line.rsplit_once(' ').unwrap_or_default();
+        if last.strip_suffix('…').is_some_and(|cut| !cut.is_empty() && "before".starts_with(cut)) {
+            line = format!("{rest} before");
         }
         stable.push_str(&line.split_whitespace().collect::<Vec<_>>().join(" "));
         stable.push('\n');
