@@ -68,7 +68,7 @@ pub use tunnels::Dial;
 /// How long shutdown waits for running requests.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a stopping server waits until its round of retention has given its claim back, before anything else.
+/// How long a stopping server waits until its round of retention has given its claim back. Requests and streams end meanwhile.
 const RETENTION_STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often rows of deleted and expired sessions, of deleted traces, and of interrupted imports, are removed.
