@@ -19,20 +19,19 @@ from base64 import b16encode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from hashlib import blake2b
 from itertools import chain
 from operator import is_
 from secrets import token_bytes
 from typing import Any, Literal, TypeAlias, cast
-from uuid import UUID
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot as DeltaSnapshot  # pyright: ignore[reportPrivateUsage]
 
 from treehold import Corrupt
+
+from ._plain import IMMUTABLE, approximate_size, freeze, is_same, kind_of, reads_back, thaw
 
 INLINE_BYTES_MAX = 128
 """Serialized values up to this size lie in the record of the checkpoint."""
@@ -60,20 +59,11 @@ Container: TypeAlias = Literal["dict", "list"]
 Typed: TypeAlias = tuple[str, bytes]
 """A serialized value: its type and its bytes."""
 
-_kind_of: Callable[[Any], Any] = type
-
 _DICT: Any = dict
 
 _copy: Callable[[Any], Any] = _DICT.copy
 
 _values_of: Callable[[Any], Iterable[Any]] = _DICT.values
-
-_IMMUTABLE: frozenset[type] = frozenset(
-    (str, bytes, int, float, bool, type(None), complex, date, datetime, time, timedelta, Decimal, UUID)
-)
-
-_COMPARABLE: frozenset[type] = frozenset((str, bytes, int, bool, type(None)))
-"""Immutable types whose equal values of the same type are serialized to equal bytes."""
 
 _SPREAD = 0x9E3779B1
 """An odd factor that spreads checksums over 32 bits."""
@@ -155,101 +145,6 @@ def digest(typed: Typed) -> bytes:
     return hasher.digest()
 
 
-def freeze(value: Any) -> Any:
-    """Copies the containers of a value and shares its leaves.
-
-    Raises `TypeError` for a value with mutable objects other than dicts and lists.
-    """
-    kind = _kind_of(value)
-    if kind in _IMMUTABLE:
-        return value
-    if kind is dict:
-        items = cast("dict[Any, Any]", value).items()
-        if any(type(key) not in _IMMUTABLE for key, _ in items):
-            raise TypeError
-        return {key: item if type(item) in _IMMUTABLE else freeze(item) for key, item in items}
-    if kind is list:
-        return [item if type(item) in _IMMUTABLE else freeze(item) for item in cast("list[Any]", value)]
-    if kind is tuple:
-        return tuple(freeze(item) for item in cast("tuple[Any, ...]", value))
-    raise TypeError
-
-
-def thaw(frozen: Any) -> Any:
-    """Copies the containers of a frozen value, so that its user may change them."""
-    kind = _kind_of(frozen)
-    if kind is dict:
-        return {key: item if type(item) in _IMMUTABLE else thaw(item) for key, item in frozen.items()}
-    if kind is list:
-        return [item if type(item) in _IMMUTABLE else thaw(item) for item in frozen]
-    if kind is tuple:
-        return tuple(thaw(item) for item in frozen)
-    return frozen
-
-
-def is_same(value: Any, frozen: Any) -> bool:
-    """Returns whether a value is certainly serialized as the frozen one was: same types, order and leaves."""
-    kind = _kind_of(value)
-    if kind is not type(frozen):
-        return False
-    if kind is dict:
-        return len(value) == len(frozen) and all(
-            is_same(key, frozen_key) and is_same(item, frozen_item)
-            for (key, item), (frozen_key, frozen_item) in zip(value.items(), frozen.items(), strict=True)
-        )
-    if kind is list or kind is tuple:
-        return len(value) == len(frozen) and all(map(is_same, value, frozen))
-    return value is frozen or (kind in _COMPARABLE and bool(value == frozen))
-
-
-def reads_back(read: Any, value: Any) -> bool:
-    """Returns whether a value that was read is what was written: same types, order and leaves."""
-    kind = _kind_of(value)
-    if kind is not type(read):
-        return False
-    if kind is dict:
-        return len(read) == len(value) and all(
-            reads_back(read_key, key) and reads_back(read_item, item)
-            for (read_key, read_item), (key, item) in zip(read.items(), value.items(), strict=True)
-        )
-    if kind is list or kind is tuple:
-        return len(read) == len(value) and all(map(reads_back, read, value))
-    if kind in _COMPARABLE:
-        return bool(read == value)
-    # Equal times may have different zones, and equal floats different signs.
-    return kind in _IMMUTABLE and repr(read) == repr(value)
-
-
-def approximate_size(value: Any, bound: int) -> int | None:
-    """Estimates the serialized size of a value; stops soon after `bound`. `None` if it holds other than plain data."""
-    kind = _kind_of(value)
-    if kind is str or kind is bytes:
-        return len(value)
-    if kind in _IMMUTABLE:
-        return 8
-    if kind is dict:
-        total = 0
-        for key, item in cast("dict[Any, Any]", value).items():
-            key_size, size = approximate_size(key, bound), approximate_size(item, bound - total)
-            if key_size is None or size is None:
-                return None
-            total += key_size + size
-            if total > bound:
-                break
-        return total
-    if kind is list or kind is tuple:
-        total = 0
-        for item in cast("Sequence[Any]", value):
-            size = approximate_size(item, bound - total)
-            if size is None:
-                return None
-            total += size
-            if total > bound:
-                break
-        return total
-    return None
-
-
 class _Entries:
     """Entries of a dict or list that follow each other, frozen if they can be."""
 
@@ -275,7 +170,7 @@ class _Entries:
         if self.entries is None or start + self.count > len(entries):
             return False
         run = entries[start : start + self.count]
-        if self.is_flat and set(map(_kind_of, run)) == {dict}:
+        if self.is_flat and set(map(kind_of, run)) == {dict}:
             if self._flat is None:
                 self._flat = (
                     list(map(len, self.entries)),
@@ -336,9 +231,9 @@ class Chunk(_Entries):
 def _are_flat(entries: list[Any]) -> bool:
     """Returns whether all entries are dicts of plain data."""
     return (
-        set(map(_kind_of, entries)) == {dict}
-        and _IMMUTABLE.issuperset(map(_kind_of, chain.from_iterable(entries)))
-        and _IMMUTABLE.issuperset(map(_kind_of, chain.from_iterable(map(_values_of, entries))))
+        set(map(kind_of, entries)) == {dict}
+        and IMMUTABLE.issuperset(map(kind_of, chain.from_iterable(entries)))
+        and IMMUTABLE.issuperset(map(kind_of, chain.from_iterable(map(_values_of, entries))))
     )
 
 

@@ -145,6 +145,13 @@ def is_reserved(namespace: Sequence[str]) -> bool:
     return RESERVED_ROOT in (*namespace[:1], *namespace[2:3])
 
 
+def labels_of(root: tuple[str, ...], namespace: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the namespace of items in a namespace of the store beneath `root`; `None` where no item can be."""
+    labels = tuple(namespace[len(root) :])
+    # Beneath a tenant are also its own namespaces, with an empty label, and the program's rows.
+    return None if is_reserved(namespace) or "" in labels else labels
+
+
 def root_of(namespace: tuple[str, ...]) -> tuple[str, ...]:
     """Returns what the namespaces of threads begin with. They are all in one partition."""
     return (*namespace, "") if len(namespace) == 1 else namespace

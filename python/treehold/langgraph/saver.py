@@ -27,8 +27,9 @@ from treehold._io import Namespace, Steps, arun, run
 
 from . import _history, _removal
 from ._content import ContentCache, ContentCodec
+from ._listing import Listing
 from ._roots import Roots
-from ._threads import Listing, Put, Threads, config_of, label_of
+from ._threads import Put, Threads, config_of, label_of
 from ._types import are_texts
 from ._urls import store_url
 

@@ -23,7 +23,7 @@ from treehold.langgraph._items import (
     utc_now,
     value_of,
 )
-from treehold.langgraph._keys import is_reserved, is_valid, vectors_of
+from treehold.langgraph._keys import is_valid, labels_of, vectors_of
 from treehold.langgraph._types import is_dict
 
 from ._compare import are_same
@@ -201,7 +201,7 @@ class TreeholdItems(Target[ItemRecord]):
             spaces, more = self._items.store.namespaces(prefix=self._root, after=after, limit=100)
             for space in map(tuple, spaces):
                 after = space
-                if not is_reserved(space) and "" not in space[len(self._root) :]:
+                if labels_of(self._root, space) is not None:
                     yield space
 
     def find(self, records: Sequence[ItemRecord]) -> list[ItemRecord | None]:

@@ -55,7 +55,7 @@ use treehold_core::error::{Error, Result};
 pub const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// The version of a value that an older AgentScope stored without one. A save that expects it succeeds once, and gives the value the
-/// version 1.
+/// version 1. No counter gets this far.
 pub const UNCOUNTED_VERSION: u64 = i64::MAX as u64;
 
 /// The schemes of URLs that name layouts.

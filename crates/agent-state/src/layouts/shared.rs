@@ -18,10 +18,6 @@ pub(super) const PAGE_MAX: usize = 1_000;
 /// The most keys of a session that are listed.
 pub(super) const KEYS_MAX: usize = 10_000;
 
-/// The number that stands for the version of a value that AgentScope stored without one. No counter gets this far.
-#[cfg(any(feature = "mysql", feature = "redis"))]
-pub(super) const UNCOUNTED: u64 = super::UNCOUNTED_VERSION;
-
 /// Refuses ids that every layout would mix up.
 pub(super) fn check_slot(slot: &StateSlot) -> Result<()> {
     check_user(slot.user())?;
@@ -103,10 +99,15 @@ pub(super) fn check_bytes(bytes: usize, bytes_max: usize) -> Result<()> {
     Ok(())
 }
 
+/// Makes the error for a session with more keys than are listed.
+pub(super) fn too_many_keys() -> Error {
+    Error::new(ErrorKind::TooLarge, format!("the session has over {KEYS_MAX} keys, the most that are listed"))
+}
+
 /// Returns the version of a value without one.
 #[cfg(any(feature = "mysql", feature = "redis"))]
 pub(super) fn uncounted() -> StateVersion {
-    StateVersion::new(UNCOUNTED).expect("the number is not 0")
+    StateVersion::new(super::UNCOUNTED_VERSION).expect("the number is not 0")
 }
 
 /// Parses a stored value.

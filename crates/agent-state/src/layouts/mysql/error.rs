@@ -50,3 +50,8 @@ pub(super) fn failed(error: mysql_async::Error) -> Error {
     };
     Error::new(kind, message).with_source(error)
 }
+
+/// Makes the error for an operation that took too long.
+pub(super) fn timed_out() -> Error {
+    Error::new(ErrorKind::Unavailable, "the database server did not answer in time; try again")
+}

@@ -22,11 +22,11 @@ mod write;
 
 pub use options::MysqlStatesOptions;
 
-use self::error::{Fault, failed, is_lost_race};
+use self::error::{Fault, failed, is_lost_race, timed_out};
 use self::names::{HASH, check_colon, names, params_of_key, params_of_slot, slot_id};
 use super::shared::{
-    KEYS_MAX, Smallest, check_bytes, check_fence, check_key, check_list_expected, check_user, name_of, page_limit, parse_stored, uncounted,
-    user_of, user_page,
+    KEYS_MAX, Smallest, check_bytes, check_fence, check_key, check_list_expected, check_user, name_of, page_limit, parse_stored,
+    too_many_keys, uncounted, user_of, user_page,
 };
 use super::text::compact;
 use crate::contract::{
@@ -97,7 +97,7 @@ impl MysqlStates {
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, mysql_async::Error>>) -> Result<T> {
         match tokio::time::timeout(self.timeout, work).await {
             Ok(done) => done.map_err(failed),
-            Err(_) => Err(Error::new(ErrorKind::Unavailable, "the database server did not answer in time; try again")),
+            Err(_) => Err(timed_out()),
         }
     }
 
@@ -118,7 +118,7 @@ impl MysqlStates {
             Ok(Err(Fault::Engine(mysql_async::Error::Server(error)))) if is_lost_race(error.code) => Ok(None),
             Ok(Err(Fault::Engine(error))) => Err(failed(error)),
             Ok(Err(Fault::Refused(error))) => Err(error),
-            Err(_) => Err(Error::new(ErrorKind::Unavailable, "the database server did not answer in time; try again")),
+            Err(_) => Err(timed_out()),
         }
     }
 }
@@ -201,7 +201,7 @@ impl AgentStateStore for MysqlStates {
         );
         let rows: Vec<(Vec<u8>, i64)> = self.rows(&statement, params_of_slot(&slot_id(slot)?)).await?;
         if rows.len() > 2 * KEYS_MAX {
-            return Err(Error::new(ErrorKind::TooLarge, format!("the session has over {KEYS_MAX} keys, the most that are listed")));
+            return Err(too_many_keys());
         }
         let mut forms: BTreeMap<String, bool> = BTreeMap::new();
         for (key, last_index) in rows {

@@ -4,8 +4,9 @@ use super::MysqlStates;
 use super::error::Fault;
 use super::names::Names;
 use crate::contract::{Expected, StateConflict, StateForm, StateVersion};
+use crate::layouts::UNCOUNTED_VERSION;
 use crate::layouts::list_hash::list_hash;
-use crate::layouts::shared::{UNCOUNTED, uncounted};
+use crate::layouts::shared::uncounted;
 use crate::slot::StateSlot;
 use mysql_async::prelude::Queryable;
 use mysql_async::{DriverError, IsolationLevel, Params, Transaction, TxOpts, Value};
@@ -48,7 +49,7 @@ impl MysqlStates {
                 transaction.exec_drop(insert, (names.slot.as_str(), names.key.as_str(), text)).await?;
                 1
             }
-            Some(stored) if (0..UNCOUNTED.cast_signed()).contains(&stored) => {
+            Some(stored) if (0..UNCOUNTED_VERSION.cast_signed()).contains(&stored) => {
                 let update = format!(
                     "UPDATE {} SET state_data = ?, version = ? WHERE session_id = ? AND state_key = ? AND item_index = 0",
                     self.quoted

@@ -186,6 +186,18 @@ impl fmt::Display for Link {
     }
 }
 
+/// Escapes a text in a pattern of Redis.
+pub(super) fn escaped(text: &str) -> Vec<u8> {
+    let mut pattern = Vec::with_capacity(text.len());
+    for byte in text.bytes() {
+        if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'^') {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+    }
+    pattern
+}
+
 /// Extracts the primary of each range of slots from the answer to `CLUSTER SLOTS`.
 fn primaries(slots: &Value) -> Vec<(String, u16)> {
     let Value::Array(ranges) = slots else { return Vec::new() };

@@ -15,113 +15,37 @@
 //! AgentScope itself cannot save.
 
 mod link;
+mod names;
+mod open;
+mod options;
+mod script;
 
-use self::link::{Link, unexpected};
-use super::VALUE_BYTES_MAX;
+pub use options::RedisStatesOptions;
+
+use self::link::{Link, escaped, unexpected};
+use self::names::{HASH, KEYS, LIST, VERSION, check_slashes};
+use self::script::{DELETE, DELETE_SESSION, GET, GET_VERSION, SAVE, SAVE_LIST, expectation, refused, script, stored_version};
 use super::list_hash::list_hash;
 use super::shared::{
-    KEYS_MAX, Smallest, UNCOUNTED, check_bytes, check_fence, check_key, check_list_expected, check_slot, check_user, is_blank, mixed_up,
-    name_of, parse_stored, uncounted, user_of, user_page,
+    KEYS_MAX, Smallest, check_bytes, check_fence, check_list_expected, check_user, name_of, parse_stored, too_many_keys, user_of, user_page,
 };
 use super::text::compact;
 use crate::contract::{
-    AgentStateStore, DeleteOptions, DeleteSessionOptions, Expected, SaveOptions, SessionIdPage, StateCapabilities, StateConflict,
-    StateForm, StateKey, StateVersion, UserPage, VersionedState,
+    AgentStateStore, DeleteOptions, DeleteSessionOptions, SaveOptions, SessionIdPage, StateCapabilities, StateForm, StateKey, StateVersion,
+    UserPage, VersionedState,
 };
 use crate::slot::StateSlot;
-use ::redis::{Cmd, Value, cmd};
+use ::redis::{Value, cmd};
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::error::{Error, Result};
 use treehold_core::json::Json;
 use treehold_core::retry::Attempts;
-use treehold_core::scope::check_id;
-use treehold_store::server_url::take_parameters;
-
-/// The prefix that AgentScope uses unless it is told another one.
-const PREFIX: &str = "agentscope:session:";
-
-const KEYS: &str = ":_keys";
-const LIST: &str = ":list";
-const HASH: &str = ":_hash";
-const VERSION: &str = ":ver";
-
-/// A script that compares versions starts with the function that does so.
-const SAVE: &str = concat!(include_str!("expect.lua"), include_str!("save.lua"));
-const SAVE_LIST: &str = include_str!("list.lua");
-const DELETE: &str = concat!(include_str!("expect.lua"), include_str!("delete.lua"));
-const DELETE_SESSION: &str = include_str!("delete_session.lua");
-const GET: &str = "return {redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])}";
-const GET_VERSION: &str = "return {redis.call('EXISTS', KEYS[1]), redis.call('GET', KEYS[2])}";
 
 /// How many existence checks are sent at once.
 const CHECKS_AT_ONCE: usize = 64;
-
-/// Options for [`RedisStates`].
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct RedisStatesOptions {
-    /// The server's URL, as in [`open`](super::open).
-    pub url: String,
-    /// The prefix of the keys; overrides the one in the URL. Default `agentscope:session:`.
-    pub prefix: Option<String>,
-    /// The largest value, and the largest list, in bytes. Default [`VALUE_BYTES_MAX`].
-    pub value_bytes_max: usize,
-    /// The time limit for connecting. Default 5 s.
-    pub connect_timeout: Duration,
-    /// The time limit for an answer. Default 30 s.
-    pub response_timeout: Duration,
-}
-
-impl RedisStatesOptions {
-    /// Uses the defaults for the server at `url`.
-    pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            prefix: None,
-            value_bytes_max: VALUE_BYTES_MAX,
-            connect_timeout: Duration::from_secs(5),
-            response_timeout: Duration::from_secs(30),
-        }
-    }
-
-    /// Sets the prefix of the keys.
-    #[must_use]
-    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = Some(prefix.into());
-        self
-    }
-
-    /// Sets the largest value and list, in bytes.
-    #[must_use]
-    pub fn with_value_bytes_max(mut self, value_bytes_max: usize) -> Self {
-        self.value_bytes_max = value_bytes_max;
-        self
-    }
-
-    /// Sets the time limit for connecting.
-    #[must_use]
-    pub fn with_connect_timeout(mut self, connect_timeout: Duration) -> Self {
-        self.connect_timeout = connect_timeout;
-        self
-    }
-
-    /// Sets the time limit for an answer.
-    #[must_use]
-    pub fn with_response_timeout(mut self, response_timeout: Duration) -> Self {
-        self.response_timeout = response_timeout;
-        self
-    }
-}
-
-impl fmt::Debug for RedisStatesOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStatesOptions").field("prefix", &self.prefix).finish_non_exhaustive()
-    }
-}
 
 /// The states in AgentScope's keys of a Redis server or cluster. Clones share the connections.
 ///
@@ -152,88 +76,12 @@ pub struct RedisStates {
 }
 
 impl RedisStates {
-    /// Opens the states at a URL, and checks that the server answers.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a URL or prefix that cannot be used. Those of the server.
-    pub async fn open(url: impl Into<String>) -> Result<Self> {
-        Self::open_with(RedisStatesOptions::new(url)).await
-    }
-
-    /// Opens the states with options.
-    ///
-    /// # Errors
-    /// As [`RedisStates::open`].
-    pub async fn open_with(options: RedisStatesOptions) -> Result<Self> {
-        let (url, [prefix]) = take_parameters(&options.url, ["prefix"])?;
-        let prefix = options.prefix.or(prefix).unwrap_or_else(|| PREFIX.to_owned());
-        if is_blank(&prefix) {
-            return Err(Error::invalid_argument("the prefix of the keys is empty; write `?prefix=agentscope:session:`"));
-        }
-        let link = Link::parse(&url, options.connect_timeout, options.response_timeout)?;
-        if link.is_cluster && !has_hash_tag(&prefix) {
-            return Err(Error::invalid_argument(
-                "in a cluster the prefix of the keys needs a hash tag, such as `{agentscope}:session:`; without one, AgentScope cannot save",
-            ));
-        }
-        let states = Self { link: Arc::new(link), prefix: prefix.into(), value_bytes_max: options.value_bytes_max };
-        states.link.read(cmd("EXISTS").arg(&states.prefix[..])).await?;
-        Ok(states)
-    }
-
-    fn names(&self, slot: &StateSlot, key: &str) -> Result<Names> {
-        let slot = self.slot(slot)?;
-        check_key(key)?;
-        if key.contains(':') || matches!(key, "list" | "ver" | "_keys" | "_hash") {
-            let message = format!(
-                "the key `{key}` could name other data of a session in Redis; choose one without `:`, other than `list`, `ver`, `_keys` and `_hash`"
-            );
-            return Err(Error::invalid_argument(message));
-        }
-        let value = format!("{slot}:{key}");
-        let list = format!("{value}{LIST}");
-        Ok(Names {
-            version: format!("{value}{VERSION}"),
-            hash: format!("{list}{HASH}"),
-            keys: format!("{slot}{KEYS}"),
-            member: key.to_owned(),
-            list_member: format!("{key}{LIST}"),
-            value,
-            list,
-        })
-    }
-
-    fn slot(&self, slot: &StateSlot) -> Result<String> {
-        check_slot(slot)?;
-        check_slashes(slot.user())?;
-        Ok(format!("{}{}/{}", self.prefix, name_of(slot.user()), slot.session()))
-    }
-
-    /// Returns the ids in the key of a set of keys: the part between the prefix and the first `/`, and the rest.
-    fn ids<'a>(&self, key: &'a [u8]) -> Option<(&'a str, &'a str)> {
-        let key = std::str::from_utf8(key).ok()?;
-        let (user, session) = key.strip_prefix(&*self.prefix)?.strip_suffix(KEYS)?.split_once('/')?;
-        (check_id("user", user).is_ok() && check_id("session", session).is_ok() && !is_blank(user) && !is_blank(session))
-            .then_some((user, session))
-    }
-
     /// Returns the members of the set of a session's keys.
     async fn members(&self, slot: &str) -> Result<Vec<Vec<u8>>> {
         let answer = self.link.read(cmd("SMEMBERS").arg(format!("{slot}{KEYS}"))).await?;
         let members: Vec<Vec<u8>> = ::redis::from_redis_value(answer).map_err(|_| unexpected())?;
         Ok(members)
     }
-}
-
-/// The names of what belongs to a key.
-struct Names {
-    value: String,
-    version: String,
-    list: String,
-    hash: String,
-    keys: String,
-    member: String,
-    list_member: String,
 }
 
 impl fmt::Debug for RedisStates {
@@ -318,7 +166,7 @@ impl AgentStateStore for RedisStates {
     async fn keys(&self, slot: &StateSlot) -> Result<Vec<StateKey>> {
         let members = self.members(&self.slot(slot)?).await?;
         if members.len() > KEYS_MAX {
-            return Err(Error::new(ErrorKind::TooLarge, format!("the session has over {KEYS_MAX} keys, the most that are listed")));
+            return Err(too_many_keys());
         }
         let named = members.into_iter().filter_map(|member| {
             let member = String::from_utf8(member).ok()?;
@@ -421,81 +269,4 @@ impl AgentStateStore for RedisStates {
             .await?;
         Ok(user_page(named, has_anonymous, after))
     }
-}
-
-/// Refuses users whose name would end in the middle.
-fn check_slashes(user: Option<&str>) -> Result<()> {
-    match user {
-        Some(user) if user.contains('/') => Err(mixed_up("user", user, "holds a `/`, where the name of a user ends in Redis")),
-        _ => Ok(()),
-    }
-}
-
-/// Makes the command that runs a script.
-fn script<K: ::redis::ToRedisArgs>(text: &str, keys: &[K], arguments: &[&[u8]]) -> Cmd {
-    let mut command = cmd("EVAL");
-    command.arg(text).arg(keys.len());
-    for key in keys {
-        command.arg(key);
-    }
-    for argument in arguments {
-        command.arg(argument);
-    }
-    command
-}
-
-/// Returns the text of an expectation in scripts.
-fn expectation(expected: Expected) -> String {
-    match expected {
-        Expected::Any => "any".to_owned(),
-        Expected::Absent => "absent".to_owned(),
-        Expected::Version(version) if version.number() == UNCOUNTED => "uncounted".to_owned(),
-        Expected::Version(version) => version.to_string(),
-    }
-}
-
-/// Makes the error for the answer of a script that changed nothing.
-fn refused(slot: &StateSlot, key: &str, expected: Expected, answer: &[i64]) -> Error {
-    match *answer {
-        [0, current] => {
-            let current = if current < 0 { Some(uncounted()) } else { StateVersion::new(current.unsigned_abs()) };
-            StateConflict::new(slot, key, expected, current).into_error()
-        }
-        [-1] => damaged_version(slot, key),
-        [-2] => Error::new(ErrorKind::Corrupt, format!("the stored `{key}` of the {slot} is data of another kind; delete it")),
-        _ => unexpected(),
-    }
-}
-
-/// Reads a version. A value may be without one.
-fn stored_version(slot: &StateSlot, key: &str, version: Option<Vec<u8>>) -> Result<StateVersion> {
-    let Some(version) = version else { return Ok(uncounted()) };
-    let text = std::str::from_utf8(&version).map_err(|_| damaged_version(slot, key))?.trim();
-    match text.parse::<u64>() {
-        Ok(number) => Ok(StateVersion::new(number).unwrap_or_else(uncounted)),
-        Err(_) if text.is_empty() => Ok(uncounted()),
-        Err(_) => Err(damaged_version(slot, key)),
-    }
-}
-
-fn damaged_version(slot: &StateSlot, key: &str) -> Error {
-    let message = format!("the stored version of `{key}` of the {slot} is not a number; delete the key that ends with `{key}:ver`");
-    Error::new(ErrorKind::Corrupt, message)
-}
-
-/// Escapes a text in a pattern of Redis.
-fn escaped(text: &str) -> Vec<u8> {
-    let mut pattern = Vec::with_capacity(text.len());
-    for byte in text.bytes() {
-        if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'^') {
-            pattern.push(b'\\');
-        }
-        pattern.push(byte);
-    }
-    pattern
-}
-
-/// Returns whether a cluster keeps all keys with this prefix in one slot.
-fn has_hash_tag(prefix: &str) -> bool {
-    prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
 }
