@@ -215,6 +215,14 @@ impl Registry {
         self.parsed(url, resolve).map(drop)
     }
 
+    /// Finds the store that a URL names without reading environment variables; `None` for one that is there, and for a malformed URL.
+    pub(super) fn located(&self, url: &str, resolve: &(dyn Fn(&str) -> PathBuf + Sync)) -> Option<Located> {
+        match self.parsed(url, resolve) {
+            Ok(Parsed::Located(located)) => Some(located),
+            Ok(Parsed::Variable(_)) | Err(_) => None,
+        }
+    }
+
     /// Finds the store that a URL names.
     pub(super) fn locate(&self, url: &str, resolve: &(dyn Fn(&str) -> PathBuf + Sync)) -> Result<Located> {
         match self.parsed(url, resolve)? {
@@ -301,6 +309,11 @@ pub(super) struct Located {
 }
 
 impl Located {
+    /// Returns the first scheme of the engine.
+    pub(super) fn engine(&self) -> &str {
+        &self.engine
+    }
+
     /// Returns the path of an embedded store.
     pub(super) fn path(&self) -> Option<&Path> {
         self.location.path()
@@ -316,7 +329,7 @@ impl Located {
         let store = self.location.open().await?;
         match check_user_rows(&*store).await {
             // Whoever reads those rows is told. The others are not affected: their files are whole, or their nodes are up.
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unavailable) => {
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::PermissionDenied | ErrorKind::Unavailable) => {
                 tracing::warn!(%error, store = %self, "whether rows of an earlier layout are left could not be checked");
                 Ok(store)
             }
@@ -326,12 +339,18 @@ impl Located {
 
     /// Migrates the store to the present layout.
     pub(super) async fn migrate(&self, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
-        let report = self.location.migrate(how, tell).await?;
+        let mut report = self.location.migrate(how, tell).await?;
         if report.outcome == MigrateOutcome::Planned {
             return Ok(report);
         }
-        let moved = move_user_rows(&*self.location.open().await?, how, tell).await?;
-        Ok(report.and(moved))
+        match move_user_rows(&*self.location.open().await?, how, tell).await {
+            // The damaged parts are named all the same.
+            Err(error) if report.faults_count > 0 => {
+                report.add_fault(&error);
+                Ok(report)
+            }
+            moved => moved.map(|moved| report.and(moved)),
+        }
     }
 }
 

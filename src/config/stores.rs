@@ -1,5 +1,6 @@
 //! The stores of a configuration, each opened on first use.
 
+use super::overlap::{ADVICE, overlap};
 use super::registry::Located;
 use super::traces::INTERNAL_STORE;
 use super::{Config, StoreConfig, check};
@@ -15,9 +16,9 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Durability, Version};
 use treehold_store::migrate::COMMAND;
 use treehold_store::{
-    Batch, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, RowsSnapshot, Scan, ScanOptions,
-    SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, SweepCount, Sweeper,
-    SweeperCounts, SweeperOptions, Watch,
+    Batch, Faults, FilteredScan, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, PartitionPage, RowsSnapshot, Scan,
+    ScanOptions, SnapshotRows, Store, StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats,
+    SweepCount, Sweeper, SweeperCounts, SweeperOptions, Watch,
 };
 
 /// The stores of a configuration by name. Clones share the open stores.
@@ -32,11 +33,13 @@ impl Stores {
     pub(super) fn new(config: &Config) -> Result<Self> {
         let internal = config.traces.internal.as_ref().map(|internal| (INTERNAL_STORE.to_owned(), StoreConfig::new(&internal.url)));
         let swept = SweeperCounts::new();
-        let stores = config
-            .stores
-            .clone()
+        let all: Vec<(String, StoreConfig)> = config.stores.clone().into_iter().chain(internal).collect();
+        let located: Vec<_> = all.iter().map(|(name, store)| Ok((name.clone(), config.locate(&store.url)?))).collect::<Result<_>>()?;
+        if let Some(found) = overlap(located) {
+            return Err(Error::invalid_argument(format!("{}; {ADVICE}", found.message)));
+        }
+        let stores = all
             .into_iter()
-            .chain(internal)
             .map(|(name, store)| Ok((name.clone(), Arc::new(LazyStore::new(&name, &store, config, &swept)?) as Arc<dyn Store>)))
             .collect::<Result<_>>()?;
         Ok(Self { stores, swept })
@@ -231,7 +234,7 @@ impl StoreMaintenance for LazyStore {
         self.opened().await?.shrink_counting(pages, count).await
     }
 
-    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<PartitionPage>> {
         self.opened().await?.partitions(start_after, limit).await
     }
 
@@ -245,6 +248,10 @@ impl StoreMaintenance for LazyStore {
 
     async fn stats(&self) -> Result<StoreStats> {
         self.opened().await?.stats().await
+    }
+
+    async fn stats_with_faults(&self, faults: &mut Faults) -> Result<StoreStats> {
+        self.opened().await?.stats_with_faults(faults).await
     }
 
     async fn check(&self) -> Result<Vec<Error>> {
@@ -293,11 +300,16 @@ mod tests {
     #[tokio::test]
     async fn open_error_names_the_store_and_not_its_host_path() {
         let directory = tempfile::tempdir().expect("a directory");
-        std::fs::write(directory.path().join("taken"), "x").expect("written");
-        std::fs::create_dir(directory.path().join("other")).expect("made");
-        std::fs::write(directory.path().join("other/file"), "x").expect("written");
-        let text = "[stores.default]\nurl = \"sqlite:taken/one.db\"\n[stores.foreign]\nurl = \"sqlite:taken\"\n\
-                    [stores.dir]\nurl = \"sqlite:other\"\n[stores.tree]\nurl = \"sled:taken\"\n[stores.full]\nurl = \"sled:other\"";
+        for file in ["taken", "taken.db", "taken.tree"] {
+            std::fs::write(directory.path().join(file), "x").expect("written");
+        }
+        for other in ["other", "other.tree"] {
+            std::fs::create_dir(directory.path().join(other)).expect("made");
+            std::fs::write(directory.path().join(other).join("file"), "x").expect("written");
+        }
+        let text = "[stores.default]\nurl = \"sqlite:taken/one.db\"\n[stores.foreign]\nurl = \"sqlite:taken.db\"\n\
+                    [stores.dir]\nurl = \"sqlite:other\"\n[stores.tree]\nurl = \"sled:taken.tree\"\n\
+                    [stores.full]\nurl = \"sled:other.tree\"";
         let host = directory.path().display().to_string();
         for (name, store) in stores(directory.path(), text).iter() {
             let Err(error) = store.ping().await else { panic!("`{name}` is open") };
@@ -307,6 +319,24 @@ mod tests {
             assert!(causes.any(|cause| cause.to_string().contains(&host)), "{name}: {error:?}");
             assert!(error.is_without_effect());
         }
+    }
+
+    /// Links, and a directory of data that a flag names, are known when the stores are opened.
+    #[cfg(all(unix, feature = "sqlite"))]
+    #[test]
+    fn overlapping_stores_are_not_opened() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (real, data) = (directory.path().join("real"), directory.path().join("data"));
+        let text = "[stores.one]\nurl = \"sqlite:{data}/parts/\"\n[stores.two]\nurl = \"sqlite:link/parts/x.db\"\n";
+        let mut config = Config::parse(text, &ConfigBase::new(directory.path(), &data)).expect("they do not overlap");
+        config.stores().expect("they do not overlap");
+        std::fs::create_dir(&real).expect("made");
+        config.set_data(real.clone(), "--data");
+        config.stores().expect("the link does not exist");
+        std::os::unix::fs::symlink(&real, directory.path().join("link")).expect("linked");
+        let error = config.stores().expect_err("they overlap");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert_eq!(error.message(), format!("the store `two` lies within the store `one`; {ADVICE}"));
     }
 
     #[cfg(all(feature = "sled", feature = "sqlite"))]

@@ -3,7 +3,7 @@
 //! An index is only valid beside the rows it was built from. When rows arrive by a way that bypasses the tree, the
 //! index must be removed; searches then read all files until the index is rebuilt.
 
-use super::listing::list_namespaces;
+use super::listing::AllNamespaces;
 use super::{Batch, Namespace, Store};
 use treehold_core::error::Result;
 use treehold_core::reserved::{EVENTS, Reserved, ReservedRows, reserved_path};
@@ -42,8 +42,8 @@ pub(super) async fn remove_indexes(store: &dyn Store) -> Result<()> {
 
 /// Removes all rows of the namespaces that a rule selects, each in its own commit. Lists all namespaces.
 pub(super) async fn remove_namespaces(store: &dyn Store, is_selected: fn(&Namespace) -> bool) -> Result<()> {
-    let mut listing = list_namespaces(store);
-    while let Some(page) = listing.next().await? {
+    let mut listing = AllNamespaces::new(store);
+    while let Some(page) = listing.next_page().await? {
         for namespace in page.iter().filter(|namespace| is_selected(namespace)) {
             store.commit(Batch::new().delete_prefix(namespace, "")).await?;
         }

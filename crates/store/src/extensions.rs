@@ -4,8 +4,8 @@
 //! methods of [`Store`], so no caller asks which engine it has.
 
 use super::{
-    Namespace, Partition, RESERVED_ROOT, RowsSnapshot, Scan, ScanOptions, SnapshotRows, Store, StoreDescription, StoreMaintenance,
-    StoreStats, SweepCount, maintenance,
+    Faults, Namespace, Partition, PartitionPage, RESERVED_ROOT, RowsSnapshot, Scan, ScanOptions, SnapshotRows, Store, StoreDescription,
+    StoreMaintenance, StoreStats, SweepCount, maintenance,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -149,7 +149,7 @@ pub trait StoreExt: Store {
     ///
     /// # Errors
     /// As [`Store::get`].
-    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<PartitionPage>> {
         match self.extensions().maintenance {
             Some(store) => store.partitions(start_after, limit).await,
             None => Ok(None),
@@ -185,6 +185,18 @@ pub trait StoreExt: Store {
     async fn stats(&self) -> Result<StoreStats> {
         match self.extensions().maintenance {
             Some(store) => store.stats().await,
+            None => maintenance::stats(self).await,
+        }
+    }
+
+    /// As [`StoreExt::stats`]. Counts what can be read, and adds the partitions that cannot to `faults`, see
+    /// [`StoreMaintenance::stats_with_faults`].
+    ///
+    /// # Errors
+    /// As [`Store::get`], about the whole store.
+    async fn stats_with_faults(&self, faults: &mut Faults) -> Result<StoreStats> {
+        match self.extensions().maintenance {
+            Some(store) => store.stats_with_faults(faults).await,
             None => maintenance::stats(self).await,
         }
     }

@@ -1,6 +1,8 @@
 //! Reports and upkeep for operators: the optional extension, and its defaults computed by scans.
 
-use super::{Namespace, NamespacesOptions, Partition, ScanEntry, ScanOptions, Store, StoreDescription, StoreStats, SweepCount};
+use super::{
+    Faults, Namespace, NamespacesOptions, Partition, PartitionPage, ScanEntry, ScanOptions, Store, StoreDescription, StoreStats, SweepCount,
+};
 use async_trait::async_trait;
 use treehold_core::error::{Error, ErrorKind, Result};
 
@@ -67,11 +69,12 @@ pub trait StoreMaintenance: Store {
     /// Lists up to `limit` partitions after one, in order, also those that cannot be read: fewer than `limit` are the last. `None` if no
     /// partition of the store can fail alone, as is the default.
     ///
+    /// A part of the store that cannot be listed is a fault of the page, and the rest is listed.
     /// [`AllNamespaces`](super::AllNamespaces) uses it.
     ///
     /// # Errors
-    /// As [`Store::get`].
-    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+    /// As [`Store::get`], about the whole store.
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<PartitionPage>> {
         let _ = (start_after, limit);
         Ok(None)
     }
@@ -110,9 +113,20 @@ pub trait StoreMaintenance: Store {
         stats(self).await
     }
 
+    /// As [`stats`](Self::stats). Where partitions can fail alone, adds those that fail to `faults` and counts the others. By default calls
+    /// [`stats`](Self::stats).
+    ///
+    /// # Errors
+    /// As [`Store::get`], about the whole store.
+    async fn stats_with_faults(&self, faults: &mut Faults) -> Result<StoreStats> {
+        let _ = faults;
+        self.stats().await
+    }
+
     /// Runs the engine's own integrity check and looks for inconsistent rows. Returns one
     /// [`Corrupt`](ErrorKind::Corrupt) error per finding, up to 100. By default reads every row, and reports the
-    /// namespaces that cannot be read.
+    /// namespaces that cannot be read. Where partitions can fail alone, the error of one that cannot be examined is a finding too, of
+    /// whatever kind.
     ///
     /// Cost: reads everything.
     ///

@@ -9,12 +9,13 @@
 //! Each engine marks the layout by its format number: an older program refuses a migrated store, and this one refuses a store of a former
 //! layout with an error whose source is [`OldLayout`]. Each engine's migration is its own `migrate.rs`, and takes one step after the other.
 
+use super::faults::FAULTS_MAX;
 use super::user_place::user_place;
 use super::{Namespace, Partition, event_log};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use treehold_core::error::{Error, ErrorKind};
+use treehold_core::error::{Error, ErrorKind, ErrorRecord};
 use treehold_core::escape::unescape;
 use treehold_core::reserved::{
     COPY, EVENTS, HISTORY, INDEXES, ITEMS, OVERLAYS, RESERVED_NAMESPACES, RESERVED_ROOT, Reserved, VECTORS, beside,
@@ -373,18 +374,24 @@ pub struct MigrateReport {
     /// The former default location that the store was taken over from, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<String>,
+    /// Why parts of the store, such as damaged partitions, were not migrated: the first 1,000. A later migration takes them up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<ErrorRecord>,
+    /// How many such parts there are.
+    #[serde(skip_serializing_if = "crate::faults::is_zero")]
+    pub faults_count: u64,
 }
 
 impl MigrateReport {
     /// Makes the report for a store of the present layout.
     pub fn up_to_date() -> Self {
-        Self { outcome: MigrateOutcome::UpToDate, rows: BTreeMap::new(), taken_from: None }
+        Self { outcome: MigrateOutcome::UpToDate, rows: BTreeMap::new(), taken_from: None, faults: Vec::new(), faults_count: 0 }
     }
 
     /// Makes the report for rows that moved or would move.
     pub fn of(options: &MigrateOptions, rows: BTreeMap<&'static str, u64>) -> Self {
         let outcome = if options.dry_run { MigrateOutcome::Planned } else { MigrateOutcome::Migrated };
-        Self { outcome, rows, taken_from: None }
+        Self { outcome, rows, ..Self::up_to_date() }
     }
 
     /// Sets where the store was found, if not at its present location.
@@ -394,11 +401,25 @@ impl MigrateReport {
         self
     }
 
-    /// Returns the report of two steps. A row that both moved counts in each.
+    /// Adds the reason why a part of the store was not migrated, unless one with the same message is there.
+    pub fn add_fault(&mut self, fault: &Error) {
+        if self.faults.iter().any(|known| known.message == fault.message()) {
+            return;
+        }
+        self.faults_count += 1;
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push(ErrorRecord::from(fault));
+        }
+    }
+
+    /// Returns the report of two steps. A row that both moved counts in each, and so does a part that both could not migrate.
     #[must_use]
-    pub fn and(mut self, next: Self) -> Self {
+    pub fn and(mut self, mut next: Self) -> Self {
+        self.faults.append(&mut next.faults);
+        self.faults.truncate(FAULTS_MAX);
+        self.faults_count += next.faults_count;
         if self.outcome == MigrateOutcome::UpToDate {
-            return next;
+            return Self { faults: self.faults, faults_count: self.faults_count, ..next };
         }
         for (name, rows) in next.rows {
             *self.rows.entry(name).or_default() += rows;

@@ -1,8 +1,8 @@
 //! A store that is used at a bounded rate, for work that nobody waits for.
 
 use super::{
-    Batch, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, Scan, ScanOptions, Store, StoreCapabilities,
-    StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, SweepCount, Watch,
+    Batch, Faults, Item, ItemPart, Namespace, NamespacePage, NamespacesOptions, Partition, PartitionPage, Scan, ScanOptions, Store,
+    StoreCapabilities, StoreDescription, StoreExt, StoreExtensions, StoreMaintenance, StoreStats, SweepCount, Watch,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -200,11 +200,11 @@ impl StoreMaintenance for PacedStore {
         given
     }
 
-    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<PartitionPage>> {
         let listed = self.inner.partitions(start_after, limit).await;
         // Most stores have no answer, which costs nothing.
-        if let Ok(Some(partitions)) = &listed {
-            self.spend(partitions.len());
+        if let Ok(Some(page)) = &listed {
+            self.spend(page.partitions.len());
         }
         listed
     }
@@ -220,6 +220,10 @@ impl StoreMaintenance for PacedStore {
 
     async fn stats(&self) -> Result<StoreStats> {
         self.inner.stats().await
+    }
+
+    async fn stats_with_faults(&self, faults: &mut Faults) -> Result<StoreStats> {
+        self.inner.stats_with_faults(faults).await
     }
 
     async fn check(&self) -> Result<Vec<Error>> {

@@ -238,3 +238,21 @@ impl NamespacePage {
         Self::new(page, listed.next().is_some())
     }
 }
+
+/// A page of partitions that can fail alone.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct PartitionPage {
+    /// The partitions in order, also those that cannot be read.
+    pub partitions: Vec<Partition>,
+    /// Why parts of the store could not be listed, such as the directory of a tenant: one error for each. The page lacks their partitions.
+    /// Several pages may have the same error.
+    pub faults: Vec<Error>,
+}
+
+impl PartitionPage {
+    /// Makes a page.
+    pub fn new(partitions: Vec<Partition>, faults: Vec<Error>) -> Self {
+        Self { partitions, faults }
+    }
+}

@@ -10,8 +10,8 @@ use super::migrate::{TellMigrate, copy_is_unfinished, in_use};
 use super::user_place::user_place;
 use super::versions::lift;
 use super::{
-    Batch, Condition, Item, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacesOptions, OldLayout, ScanEntry,
-    ScanOptions, Store,
+    Batch, Condition, Item, MigrateOptions, MigrateProgress, MigrateReport, Namespace, NamespacesOptions, OldLayout, Partition, ScanEntry,
+    ScanOptions, Store, StoreExt,
 };
 use std::collections::{BTreeMap, HashMap};
 use treehold_core::error::{Error, ErrorKind, Result};
@@ -102,55 +102,88 @@ pub async fn check_user_rows(store: &dyn Store) -> Result<()> {
 /// The counter of each partition continues above that of the former one, so that every position that a reader kept comes before what is
 /// written later.
 ///
+/// Where partitions can fail alone, one that is damaged or may not be read stops no other: it is a [fault](MigrateReport::faults) of the
+/// report.
+///
 /// # Errors
 /// [`Conflict`](ErrorKind::Conflict) for a store with an unfinished copy and [`TooLarge`](ErrorKind::TooLarge) for a namespace that becomes too
 /// long, before anything is moved. [`AlreadyExists`](ErrorKind::AlreadyExists) for a row that was written in the new place,
 /// [`Unavailable`](ErrorKind::Unavailable) if others write in the former place, and errors of the store.
 pub async fn move_user_rows(store: &dyn Store, how: &MigrateOptions, tell: TellMigrate<'_>) -> Result<MigrateReport> {
-    let mut moves = Vec::new();
+    let is_apart = store.partitions(None, 1).await?.is_some();
+    let (mut moves, mut failed) = (Vec::new(), MigrateReport::up_to_date());
     for kind in KINDS {
-        find(store, kind, |found| {
+        let found = find(store, kind, |found| {
             moves.push(found);
             true
-        })
-        .await?;
+        });
+        match found.await {
+            Err(error) if is_apart && is_damage(&error) => failed.add_fault(&error),
+            found => found?,
+        }
     }
     if moves.is_empty() {
-        return Ok(MigrateReport::up_to_date());
+        return Ok(failed);
     }
     if !store.scan(&Namespace::new(COPY)?, ScanOptions::new().with_limit(1)).await?.entries.is_empty() {
         return Err(copy_is_unfinished());
     }
     let mut counts = BTreeMap::new();
     for part in moves.iter().filter(|part| part.to.is_some()) {
-        *counts.entry(part.rows).or_default() += rows_of(store, &part.from).await?;
+        match rows_of(store, &part.from).await {
+            Err(error) if is_apart && is_damage(&error) => failed.add_fault(&error),
+            rows => *counts.entry(part.rows).or_default() += rows?,
+        }
     }
     if how.dry_run {
-        return Ok(MigrateReport::of(how, counts));
+        return Ok(MigrateReport::of(how, counts).and(failed));
     }
     let mut progress = MigrateProgress::new(counts.values().sum());
     tell(progress);
     let mut lifted = None;
-    for Move { from, to, .. } in &moves {
-        let Some(to) = to else {
-            store.commit(Batch::new().delete_prefix(from, "")).await?;
-            continue;
-        };
-        let partitions = (from.partition(), to.partition());
-        if lifted.as_ref() != Some(&partitions) {
-            let version = store.current_version(&partitions.0).await?;
-            if store.current_version(&partitions.1).await? < version {
-                store.commit(lift(&partitions.1, version)?).await?;
-            }
-            lifted = Some(partitions);
+    for part in &moves {
+        match move_part(store, part, &mut lifted, &mut progress, tell).await {
+            Err(error) if is_apart && is_damage(&error) => failed.add_fault(&error),
+            moved => moved?,
         }
-        move_rows(store, from, to, &mut progress, tell).await?;
+    }
+    let report = MigrateReport::of(how, counts);
+    // What failed is in its former place still.
+    if failed.faults_count > 0 {
+        return Ok(report.and(failed));
     }
     // A server that still runs may have written to a place that was moved.
     match check_user_rows(store).await {
         Err(error) if OldLayout::is_source_of(&error) => Err(in_use()),
-        checked => checked.map(|()| MigrateReport::of(how, counts)),
+        checked => checked.map(|()| report),
     }
+}
+
+/// Returns whether an error says that a partition cannot be read or written, and not that others use the store or that rows are in the way.
+fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::PermissionDenied | ErrorKind::ReadOnly)
+}
+
+/// Moves the rows of a namespace, or removes those of an index. `lifted` has the partitions of the move before: the counter of the new one
+/// is above that of the former one.
+async fn move_part(
+    store: &dyn Store,
+    part: &Move,
+    lifted: &mut Option<(Partition, Partition)>,
+    progress: &mut MigrateProgress,
+    tell: TellMigrate<'_>,
+) -> Result<()> {
+    let from = &part.from;
+    let Some(to) = &part.to else { return store.commit(Batch::new().delete_prefix(from, "")).await.map(drop) };
+    let partitions = (from.partition(), to.partition());
+    if lifted.as_ref() != Some(&partitions) {
+        let version = store.current_version(&partitions.0).await?;
+        if store.current_version(&partitions.1).await? < version {
+            store.commit(lift(&partitions.1, version)?).await?;
+        }
+        *lifted = Some(partitions);
+    }
+    move_rows(store, from, to, progress, tell).await
 }
 
 async fn rows_of(store: &dyn Store, namespace: &Namespace) -> Result<u64> {

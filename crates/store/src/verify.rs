@@ -1,16 +1,14 @@
 //! Full verification of a store: the engine's own check, then every row.
 
+use super::faults::FAULTS_MAX;
 use super::{
-    AllNamespaces, Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, Partition, ScanEntry, ScanOptions, Store, StoreExt, escape_key,
+    AllNamespaces, Faults, Item, KEY_BYTES_MAX, META_BYTES_MAX, Namespace, Partition, ScanEntry, ScanOptions, Store, StoreExt, escape_key,
     whole_microseconds,
 };
 use jiff::Timestamp;
 use std::collections::HashSet;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::Version;
-
-/// The most faults that are reported.
-const FAULTS_MAX: usize = 1_000;
 
 /// How many bytes of bodies are read per page.
 const PAGE_BYTES: usize = 4 << 20;
@@ -37,14 +35,15 @@ pub struct StoreVerification {
     pub value_bytes: u64,
     /// How many versions belong to more than one row of a partition. Restored items may share a version, items that were put never do.
     pub versions_shared: u64,
-    /// One [`Corrupt`](ErrorKind::Corrupt) error per fault, for the first 1,000.
+    /// One error per fault, for the first 1,000: [`Corrupt`](ErrorKind::Corrupt), or why a partition that can fail alone cannot be read.
     pub faults: Vec<Error>,
     /// How many faults were found in all.
     pub faults_count: u64,
 }
 
 impl StoreVerification {
-    fn fault(&mut self, error: Error) {
+    /// Adds a fault. Only the first 1,000 are kept.
+    pub fn add_fault(&mut self, error: Error) {
         self.faults_count += 1;
         if self.faults.len() < FAULTS_MAX {
             self.faults.push(error);
@@ -54,13 +53,13 @@ impl StoreVerification {
     /// Adds a fault unless the engine's own check has found it.
     fn fault_once(&mut self, error: Error) {
         if !self.faults.iter().any(|known| known.message() == error.message()) {
-            self.fault(error);
+            self.add_fault(error);
         }
     }
 
     fn row(&mut self, namespace: &Namespace, key: &str, what: &str) {
         let message = format!("the row `{}` in `{namespace}` {what}", escape_key(key));
-        self.fault(Error::new(ErrorKind::Corrupt, message));
+        self.add_fault(Error::new(ErrorKind::Corrupt, message));
     }
 }
 
@@ -72,7 +71,7 @@ impl StoreVerification {
 /// partition for the versions. Cost: [`StoreExt::check`], one read of everything, and one read for each partition.
 ///
 /// # Errors
-/// Those of the store, except errors of a single row, which are faults.
+/// Those of the store, except errors of a single row, and of a partition that can fail alone, which are faults.
 ///
 /// # Examples
 /// ```
@@ -93,31 +92,39 @@ pub async fn verify(
     mut report: impl FnMut(StoreVerifyProgress) + Send,
 ) -> Result<StoreVerification> {
     let mut found = StoreVerification::default();
-    store.check().await?.into_iter().for_each(|error| found.fault(error));
-    let rows_total = match store.stats().await {
+    store.check().await?.into_iter().for_each(|error| found.add_fault(error));
+    // What cannot be counted is found below.
+    let rows_total = match store.stats_with_faults(&mut Faults::new()).await {
         Ok(stats) => stats.items,
         // A damaged store may be unable to count its rows.
         Err(error) if error.kind() == ErrorKind::Corrupt => 0,
         Err(error) => return Err(error),
     };
-    let mut rows = Rows { found, look, last: None, partition: None };
+    let mut rows = Rows { found, look, last: None, partition: None, is_apart: false };
     let mut listing = AllNamespaces::new(store);
     loop {
         let page = match listing.next_page().await {
             Ok(Some(page)) => page,
             Ok(None) => break,
             // One partition that cannot be listed does not hide the others.
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Err(error) if error.kind() == ErrorKind::Corrupt || !listing.is_over() => {
                 rows.found.fault_once(error);
                 continue;
             }
             Err(error) => return Err(error),
         };
+        rows.is_apart = listing.partition().is_some();
         for namespace in &page {
             rows.enter(store, namespace).await?;
             let mut after = None;
             loop {
-                let (items, next) = read(store, namespace, after, &mut rows.found).await?;
+                let (items, next) = match read(store, namespace, after, &mut rows.found).await {
+                    Err(error) if rows.is_apart => {
+                        rows.found.fault_once(error);
+                        break;
+                    }
+                    read => read?,
+                };
                 items.iter().for_each(|item| rows.check(namespace, item));
                 report(StoreVerifyProgress { rows: rows.found.rows, bytes: rows.found.value_bytes, rows_total });
                 match next {
@@ -138,6 +145,8 @@ struct Rows<L> {
     last: Option<(Namespace, String)>,
     /// The partition that is being read.
     partition: Option<PartitionVersions>,
+    /// Whether partitions can fail alone.
+    is_apart: bool,
 }
 
 /// The versions of the rows of a partition.
@@ -167,7 +176,7 @@ impl<L: FnMut(&Namespace, &Item) -> Result<()>> Rows<L> {
         // The counter is read after the rows, because more are put meanwhile.
         let counter = match store.current_version(&partition).await {
             Ok(counter) => counter,
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Err(error) if error.kind() == ErrorKind::Corrupt || self.is_apart => {
                 self.found.fault_once(error);
                 return Ok(());
             }
@@ -177,7 +186,7 @@ impl<L: FnMut(&Namespace, &Item) -> Result<()>> Rows<L> {
             let message = format!(
                 "a row of the partition `{partition}` has version {newest} and the counter of the partition is {counter}; new rows would reuse versions"
             );
-            self.found.fault(Error::new(ErrorKind::Corrupt, message));
+            self.found.add_fault(Error::new(ErrorKind::Corrupt, message));
         }
         Ok(())
     }
@@ -238,7 +247,7 @@ async fn read(
         Ok(listed) => listed,
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             let message = format!("the rows of `{namespace}` cannot be listed any further: {}", error.message());
-            found.fault(error.with_message(message));
+            found.add_fault(error.with_message(message));
             return Ok((Vec::new(), None));
         }
         Err(error) => return Err(error),

@@ -1,9 +1,10 @@
 //! The version counters of a whole store, partition by partition.
 
-use super::listing::list_namespaces;
+use super::faults::Lost;
+use super::listing::AllNamespaces;
 use super::{Batch, Item, Partition, Store, Withheld};
 use bytes::Bytes;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use treehold_core::error::Result;
@@ -26,11 +27,13 @@ impl Versions {
     /// The partition of the notes of copies is always among them. So the one counter of an engine that has no other is known even if the store
     /// holds no rows any more.
     ///
+    /// With `lost`, partitions that cannot be read are added to it and left out. Only for a store whose partitions can fail alone.
+    ///
     /// The counters are not of one moment. If two reads return the same, nothing changed from the end of the first to the start of the second.
-    pub(super) async fn of(store: &dyn Store, included: &BTreeSet<Withheld>) -> Result<Self> {
+    pub(super) async fn of(store: &dyn Store, included: &BTreeSet<Withheld>, mut lost: Option<&mut Lost>) -> Result<Self> {
         let mut partitions: Vec<Partition> = Vec::new();
-        let mut listing = list_namespaces(store);
-        while let Some(page) = listing.next().await? {
+        let mut listing = AllNamespaces::new(store);
+        while let Some(page) = listing.next_page_past(lost.as_deref_mut()).await? {
             let shown = page.iter().filter(|namespace| Withheld::of(namespace).is_none_or(|withheld| included.contains(&withheld)));
             for namespace in shown {
                 if partitions.last().is_none_or(|last| !last.contains(namespace)) {
@@ -40,10 +43,18 @@ impl Versions {
         }
         partitions.push(notes());
         let reads = partitions.into_iter().map(|partition| async move {
-            let version = store.current_version(&partition).await?;
-            Ok((partition, version))
+            let version = store.current_version(&partition).await;
+            (partition, version)
         });
-        stream::iter(reads).buffered(READS).try_collect().await.map(Self)
+        let mut reads = std::pin::pin!(stream::iter(reads).buffered(READS));
+        let mut versions = Vec::new();
+        while let Some((partition, version)) = reads.next().await {
+            match (version, lost.as_deref_mut()) {
+                (Err(error), Some(lost)) => lost.add(Some(&partition), error),
+                (version, _) => versions.push((partition, version?)),
+            }
+        }
+        Ok(Self(versions))
     }
 
     /// Returns the newest of them; 0 for an empty store.

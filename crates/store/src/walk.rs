@@ -3,7 +3,8 @@
 //! Each page shows one moment of the store, but the walk as a whole does not: changes behind its position go unnoticed.
 
 use super::derived::{is_index, is_note};
-use super::listing::{Listing, list_namespaces};
+use super::faults::Lost;
+use super::listing::AllNamespaces;
 use super::{Item, Namespace, ScanEntry, ScanOptions, Store, Withheld};
 use std::collections::{BTreeSet, VecDeque};
 use treehold_core::error::Result;
@@ -22,7 +23,9 @@ pub(super) struct Walk<'s> {
     without_indexes: bool,
     /// Namespaces that are listed and not walked yet.
     namespaces: VecDeque<Namespace>,
-    listing: Listing<'s>,
+    listing: AllNamespaces<'s>,
+    /// What could not be read, if the walk goes on after it.
+    lost: Option<Lost>,
     /// The namespace being walked, and the key to continue after.
     open: Option<(Namespace, Option<String>)>,
 }
@@ -37,8 +40,28 @@ pub(super) struct WalkPage {
 impl<'s> Walk<'s> {
     /// Starts a walk that reads pages with the options `scan`.
     pub(super) fn new(store: &'s dyn Store, scan: ScanOptions) -> Self {
-        let listing = list_namespaces(store);
-        Self { store, scan, without_notes: false, included: None, without_indexes: false, namespaces: VecDeque::new(), listing, open: None }
+        Self {
+            store,
+            scan,
+            without_notes: false,
+            included: None,
+            without_indexes: false,
+            namespaces: VecDeque::new(),
+            listing: AllNamespaces::new(store),
+            lost: None,
+            open: None,
+        }
+    }
+
+    /// Goes on after partitions that cannot be read. Only for a store whose partitions can fail alone.
+    pub(super) fn past_faults(mut self) -> Self {
+        self.lost = Some(Lost::default());
+        self
+    }
+
+    /// Returns what could not be read.
+    pub(super) fn into_lost(self) -> Lost {
+        self.lost.unwrap_or_default()
     }
 
     /// Skips what copies note about themselves.
@@ -62,7 +85,7 @@ impl<'s> Walk<'s> {
 
     /// Starts after a row, whether or not it exists.
     pub(super) fn after(mut self, namespace: Namespace, key: String) -> Self {
-        self.listing = self.listing.after(&namespace);
+        self.listing = AllNamespaces::after(self.store, namespace.clone());
         self.open = Some((namespace, Some(key)));
         self
     }
@@ -78,7 +101,13 @@ impl<'s> Walk<'s> {
             };
             let mut options = self.scan.clone();
             options.start_after = after;
-            let page = self.store.scan(&namespace, options).await?;
+            let page = match (self.store.scan(&namespace, options).await, &mut self.lost) {
+                (Err(error), Some(lost)) => {
+                    lost.add(Some(&namespace.partition()), error);
+                    continue;
+                }
+                (scanned, _) => scanned?,
+            };
             if let Some(next) = page.next {
                 self.open = Some((namespace.clone(), Some(next)));
             }
@@ -91,7 +120,7 @@ impl<'s> Walk<'s> {
 
     /// Lists more namespaces. Returns whether there may be any.
     async fn list(&mut self) -> Result<bool> {
-        let Some(page) = self.listing.next().await? else { return Ok(false) };
+        let Some(page) = self.listing.next_page_past(self.lost.as_mut()).await? else { return Ok(false) };
         self.namespaces = page.into();
         self.namespaces.retain(|namespace| {
             let withheld = self.included.as_ref().zip(Withheld::of(namespace));
@@ -139,6 +168,21 @@ impl<'s> SideBySide<'s> {
     /// Joins two walks.
     pub(super) fn new(one: Walk<'s>, other: Walk<'s>) -> Self {
         Self { one: Side::new(one), other: Side::new(other) }
+    }
+
+    /// Returns whether rows of a namespace that the first store may have could not be read so far.
+    pub(super) fn one_may_have_lost(&self, namespace: &Namespace) -> bool {
+        self.one.walk.lost.as_ref().is_some_and(|lost| lost.may_hold(namespace))
+    }
+
+    /// Returns whether the partition of a namespace could not be read, or not whole, in the first store so far.
+    pub(super) fn one_has_lost(&self, namespace: &Namespace) -> bool {
+        self.one.walk.lost.as_ref().is_some_and(|lost| lost.has(namespace))
+    }
+
+    /// Returns what of the first store could not be read.
+    pub(super) fn into_lost(self) -> Lost {
+        self.one.walk.into_lost()
     }
 
     /// Returns the rows at the next position that either store has; `None` at the end. Reads pages of both stores

@@ -6,7 +6,7 @@ use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::counted;
 use crate::retention::{Retention, RetentionReport};
 use crate::sessions::Sessions;
-use crate::store::{Pace, PacedStore, Store, StoreExt, SweepCount};
+use crate::store::{Faults, Pace, PacedStore, Store, StoreExt, SweepCount};
 use crate::traces::Traces;
 use crate::{Error, ErrorKind};
 use clap::Args;
@@ -65,12 +65,16 @@ impl Sweep {
         for (name, store) in stores.iter() {
             let of_store = Retention::new(store.clone(), retention.policy().clone());
             // The dry run counts in one call, without a pace: scans hide expired rows, and `sweep` finds them only by removing them.
+            let mut faults = Faults::new();
             let tidied = match self.dry_run {
-                true => store.stats().await.map(|stats| expired.add(usize::try_from(stats.expired).unwrap_or(usize::MAX))),
+                true => {
+                    let counted = store.stats_with_faults(&mut faults).await;
+                    counted.map(|stats| expired.add(usize::try_from(stats.expired).unwrap_or(usize::MAX)))
+                }
                 false => tidy(&of_store, &expired, &pages).await,
             };
-            // The other stores are handled all the same.
-            if let Err(error) = tidied {
+            // The other stores, and the other partitions, are handled all the same.
+            for error in faults.kept().iter().chain(&tidied.err()) {
                 kind = error.kind();
                 report.fail(format!("store `{name}`: {error}"));
             }

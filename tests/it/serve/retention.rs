@@ -347,11 +347,11 @@ fn policy_that_keeps_nothing_is_reported_with_its_line() {
         ("checkpoints = {}", 2, "a rule without `keep_last` and `older_than` keeps nothing"),
         ("checkpoints = { keep_labelled = true }", 2, "a rule without `keep_last` and `older_than` keeps nothing"),
         ("checkpoints = { keep_lsat = 3 }", 2, "unknown key `keep_lsat`; did you mean `keep_last`?"),
-        ("calls = { older_than = \"0d\" }", 2, "`0d` is not how long to keep something"),
-        ("calls = { older_than = \"-3d\" }", 2, "`-3d` is not how long to keep something"),
+        ("calls = { older_than = \"0d\" }", 2, "`0d` is too short: it must be longer than `0s`"),
+        ("calls = { older_than = \"-3d\" }", 2, "`-3d` is too short: it must be longer than `0s`"),
         ("calls = { older_than = \"3d\", keep_labelled = true }", 2, "unknown key `keep_labelled`"),
-        ("every = \"0s\"", 2, "`0s` is not a duration between rounds"),
-        ("grace = \"-1m\"", 2, "`-1m` is not a duration; write it as `1m`, or as `0s` for none"),
+        ("every = \"0s\"", 2, "`0s` is too short: it must be longer than `0s`; write it as `1h` or `10m`"),
+        ("grace = \"-1m\"", 2, "`-1m` is too short: the shortest is `0s`; write it as `1m`, or as `0s` for none"),
         ("rows_per_second = 0", 2, "`rows_per_second` is 0"),
         ("[[retention.classes]]\ncheckpoints = { keep_last = 1 }", 2, "a class without `threads` and `users` is every thread"),
         ("[[retention.classes]]\nthreads = [\"a\"]\ncalls = { keep_last = 0 }", 4, "`keep_last` is 0"),
@@ -420,6 +420,71 @@ fn home_with_a_damaged_file(retention: &str, damaged: &str) -> tempfile::TempDir
     home
 }
 
+/// Puts a row that has expired for each user except one.
+fn expire_rows(home: &Path, damaged: &str) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = SqliteDirectory::open(home.join("s")).unwrap();
+        for user in USERS.into_iter().filter(|user| *user != damaged) {
+            let rows = Namespace::new(["default", user, "rows"]).unwrap();
+            store.commit(Batch::new().put_for(&rows, "k", "x", std::time::Duration::ZERO)).await.unwrap();
+        }
+    });
+}
+
+/// Regression: these commands stopped at the first damaged file. The first file, one in the middle and the last one.
+#[test]
+fn damaged_file_of_a_user_is_named_and_the_others_are_counted_listed_and_copied() {
+    for damaged in USERS {
+        let home = home_with_a_damaged_file(RULES, damaged);
+        expire_rows(home.path(), damaged);
+        let named = format!("`default/{damaged}`");
+        let failing = |args: &[&str]| -> Value {
+            let (code, out, said) = ended(home.path(), args);
+            assert_eq!(code, Some(6), "{damaged}: {args:?}: {out}{said}");
+            assert!(said.contains(&named), "{damaged}: {args:?}: {out}{said}");
+            serde_json::from_str(&out).unwrap()
+        };
+        let expected: BTreeSet<_> = USERS.into_iter().filter(|user| *user != damaged).map(str::to_owned).collect();
+        let users = |namespaces: &Value, name: fn(&Value) -> &Value| -> BTreeSet<String> {
+            let listed = namespaces.as_array().unwrap().iter().map(|one| name(one).as_str().unwrap());
+            let users = listed.filter_map(|namespace| namespace.strip_prefix("default/")?.split('/').next());
+            users.filter(|user| !user.is_empty()).map(str::to_owned).collect()
+        };
+        let is_named = |value: &Value| {
+            let fault = &value["faults"][0];
+            assert_eq!((&value["faults_count"], &fault["code"]), (&1_u64.into(), &"corrupt".into()), "{damaged}: {value}");
+            assert!(fault["message"].as_str().unwrap().contains(&named), "{damaged}: {value}");
+        };
+        assert_eq!(failing(&["--json", "sweep", "--dry-run"])["expired"], 2);
+        let stats = failing(&["--json", "store", "stats", "--by-namespace"]);
+        is_named(&stats);
+        assert_eq!(stats["expired"], 2, "{stats}");
+        assert_eq!(users(&stats["by_namespace"], |held| &held["namespace"]), expected);
+        assert_eq!(users(&failing(&["--json", "store", "ls"]), |namespace| namespace), expected);
+        let migrated = failing(&["--json", "store", "migrate"]);
+        is_named(&migrated);
+        assert_eq!(migrated["outcome"], "up_to_date");
+        let (code, out, _) = ended(home.path(), &["store", "migrate"]);
+        assert!(code == Some(6) && out.contains("the rest of `default` has the current layout"), "{out}");
+
+        let target = format!("sqlite:{}", home.path().join("copy.db").display());
+        let copy = ["--json", "store", "copy", "default", &target];
+        let copied = failing(&copy);
+        is_named(&copied);
+        assert_eq!([&copied["settled"], &copied["digest"]], [&false.into(), &Value::Null], "{copied}");
+        assert_eq!(copied["rows"], stats["rows"], "{copied}");
+        let (_, out, _) = ended(home.path(), &["store", "copy", "default", &target]);
+        assert!(out.contains("rows ") && !out.contains("digest"), "a copy that is not whole has none: {out}");
+        // Whoever has no backup of the file removes it, and the copy is whole.
+        std::fs::remove_file(home.path().join("s/default").join(format!("{damaged}.db"))).unwrap();
+        let (code, out, said) = ended(home.path(), &copy);
+        let copied: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((code, &copied["settled"], &copied["resumed"]), (Some(0), &true.into(), &true.into()), "{out}{said}");
+        assert_eq!(copied["rows"], stats["rows"], "{copied}");
+    }
+}
+
 /// Regression: one damaged file stopped the retention of every user and ended `store verify`, and `store sweep` did not report it. The first
 /// file, one in the middle and the last one.
 #[test]
@@ -427,16 +492,7 @@ fn damaged_file_of_a_user_is_named_and_the_other_users_are_handled() {
     for damaged in USERS {
         let home = home_with_a_damaged_file(RULES, damaged);
         let named = format!("`default/{damaged}`");
-        let expire = || {
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.block_on(async {
-                let store = SqliteDirectory::open(home.path().join("s")).unwrap();
-                for user in USERS.into_iter().filter(|user| *user != damaged) {
-                    let rows = Namespace::new(["default", user, "rows"]).unwrap();
-                    store.commit(Batch::new().put_for(&rows, "k", "x", std::time::Duration::ZERO)).await.unwrap();
-                }
-            });
-        };
+        let expire = || expire_rows(home.path(), damaged);
         let failing = |args: &[&str]| -> (Value, String) {
             let (code, out, said) = ended(home.path(), args);
             assert_eq!(code, Some(6), "{damaged}: {args:?}: {out}{said}");

@@ -61,8 +61,11 @@ pub struct RetentionReport {
 }
 
 impl RetentionReport {
-    /// Counts and describes something that could not be handled.
+    /// Counts and describes something that could not be handled, unless the same is described already.
     pub fn fail(&mut self, fault: String) {
+        if self.faults.contains(&fault) {
+            return;
+        }
         self.failed += 1;
         if self.faults.len() < FAULTS_MAX {
             self.faults.push(fault);

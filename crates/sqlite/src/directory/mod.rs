@@ -16,8 +16,8 @@ mod watched;
 use crate::open::SCHEMA;
 use crate::{SqliteOptions, SqliteStore, WATCH_PAUSE};
 use async_trait::async_trait;
-use names::{ROOT_BYTES_MAX, create_directory, write_durably};
-use opened::OpenFiles;
+use names::{Found, ROOT_BYTES_MAX, create_directory, write_durably};
+use opened::{OpenFiles, of_unnamed_file};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -115,7 +115,8 @@ impl SqliteDirectoryOptions {
 /// Commits of different partitions go on side by side, and each has its own counter of versions. Deleting a file together with its `-wal` and
 /// `-shm` deletes its partition; a partition of the same name counts anew. A file that is replaced while the store is open makes its partition
 /// `unavailable` until the store is opened again. Reads and commits cost what they cost in one [`SqliteStore`], plus about a millisecond when a
-/// file has to be opened. Listing the namespaces of several partitions opens each file.
+/// file has to be opened. Listing the namespaces of several partitions opens each file, and fails if one of them cannot be read;
+/// [`AllNamespaces`](treehold_store::AllNamespaces) goes on after it.
 ///
 /// # Examples
 /// ```
@@ -169,9 +170,11 @@ impl SqliteDirectory {
     }
 
     /// Migrates every file of a former layout to the present one, each in one transaction. Blocks. `tell` receives the progress of each.
+    /// A file that fails, with an error of [`SqliteStore::migrate`], stops no other: it is a [fault](MigrateReport::faults) of the report.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is no store. Otherwise as [`SqliteStore::migrate`].
+    /// [`NotFound`](ErrorKind::NotFound) if there is no store. [`PermissionDenied`](ErrorKind::PermissionDenied) and
+    /// [`Unavailable`](ErrorKind::Unavailable) if the directory cannot be listed.
     pub fn migrate(path: &Path, how: &MigrateOptions, tell: &mut (dyn FnMut(MigrateProgress) + Send)) -> Result<MigrateReport> {
         if !path.join(MARK).exists() {
             let message = "there is no store with a file for each partition; name the directory of one";
@@ -179,8 +182,16 @@ impl SqliteDirectory {
         }
         let mut report = MigrateReport::up_to_date();
         for tenant in names::tenants(path)? {
-            for file in tenant.files()? {
-                let migrated = SqliteStore::migrate(&SqliteOptions::new(file.path), how, tell)?;
+            let (files, faults) = tenant.files();
+            faults.iter().for_each(|fault| report.add_fault(fault));
+            for Found { path, partition } in files {
+                let migrated = match SqliteStore::migrate(&SqliteOptions::new(path), how, tell) {
+                    Ok(migrated) => migrated,
+                    Err(error) => {
+                        report.add_fault(&of_partition(&partition, of_unnamed_file(error)));
+                        continue;
+                    }
+                };
                 if migrated.outcome != MigrateOutcome::UpToDate {
                     report.outcome = migrated.outcome;
                 }

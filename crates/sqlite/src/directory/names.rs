@@ -66,7 +66,10 @@ impl Name {
             Self::Hashed => directory.join(format!("{name}{NAME_SUFFIX}")),
         };
         let damaged = |cause: io::Error| {
-            let message = "a file of the store has lost the file beside it that says which partition it is; restore that from a backup";
+            let message = format!(
+                "`{name}` in the directory of the store has lost the file beside it that says which partition it is; restore \
+                 `{name}{NAME_SUFFIX}` from a backup"
+            );
             Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(&path).with_cause(cause))
         };
         let component = std::fs::read_to_string(&path).map_err(damaged)?;
@@ -152,36 +155,61 @@ pub(super) struct Tenant {
     root: PathBuf,
     name: String,
     component: String,
-    /// What the texts of the tenant's partitions begin with.
+    /// What the texts of the tenant's partitions begin with. Empty for what belongs to a tenant that is unknown.
     text: String,
     has_file: bool,
     has_directory: bool,
+    /// Why files of the tenant are not listed.
+    faults: Vec<Error>,
 }
 
-/// Lists the tenants in the order of their partitions. Blocks.
+/// Lists the tenants in the order of their partitions. What cannot be listed of one is a fault of it; what belongs to an unknown tenant
+/// comes first. Blocks.
+///
+/// # Errors
+/// [`Unavailable`](ErrorKind::Unavailable) without the directory, and errors of listing it.
 pub(super) fn tenants(root: &Path) -> Result<Vec<Tenant>> {
     let mut found: BTreeMap<String, Tenant> = BTreeMap::new();
-    let entries = entries(root)?;
+    let entries = entries(root).map_err(|cause| unlisted("the directory of the store", root, cause))?;
     if !entries.iter().any(|(name, _)| name == MARK) {
         let message = "the directory of the store is not there; put it back, or mount its disk";
         return Err(Error::new(ErrorKind::Unavailable, message).with_source(AtHost::new(root)));
     }
     for (name, is_directory) in entries {
+        let (is_directory, unknown) = match is_directory {
+            // It is in the place of a file.
+            Ok(true) if name.ends_with(SUFFIX) => (false, Some(io::ErrorKind::IsADirectory.into())),
+            Ok(is_directory) => (is_directory, None),
+            Err(cause) => (!name.ends_with(SUFFIX), Some(cause)),
+        };
         let plain = if is_directory { Some(name.as_str()) } else { name.strip_suffix(SUFFIX) };
         let Some((plain, named)) = plain.and_then(|plain| Some((plain, read_name(plain)?))) else { continue };
-        let tenant = named.component(root, plain)?;
-        let Ok(partition) = Partition::new([&tenant]) else { continue };
-        let text = tenant_of(partition.encoded()).to_owned();
+        let (tenant, nameless) = match named.component(root, plain) {
+            Ok(tenant) => (tenant, None),
+            Err(error) => (String::new(), Some(error)),
+        };
+        let text = match Partition::new([&tenant]) {
+            Ok(partition) => tenant_of(partition.encoded()).to_owned(),
+            Err(_) if nameless.is_some() => String::new(),
+            Err(_) => continue,
+        };
         let listed = found.entry(text.clone()).or_insert_with(|| Tenant {
             root: root.to_owned(),
             name: plain.to_owned(),
-            component: tenant,
+            component: tenant.clone(),
             text,
             has_file: false,
             has_directory: false,
+            faults: Vec::new(),
         });
-        listed.has_directory |= is_directory;
-        listed.has_file |= !is_directory;
+        match (nameless, unknown) {
+            (Some(error), _) => listed.faults.push(error),
+            (None, Some(cause)) => listed.faults.push(unlisted(&of_tenant(&tenant, is_directory), &root.join(&name), cause)),
+            (None, None) => {
+                listed.has_directory |= is_directory;
+                listed.has_file |= !is_directory;
+            }
+        }
     }
     Ok(found.into_values().collect())
 }
@@ -192,56 +220,120 @@ pub(super) fn tenant_of(text: &str) -> &str {
 }
 
 impl Tenant {
-    /// Returns what the texts of the tenant's partitions begin with.
+    /// Returns what the texts of the tenant's partitions begin with: empty for what belongs to an unknown tenant.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Lists the tenant's files in the order of their partitions. Blocks.
-    pub(super) fn files(&self) -> Result<Vec<Found>> {
+    /// Lists the tenant's files in the order of their partitions, and why others are not listed. Blocks.
+    pub(super) fn files(self) -> (Vec<Found>, Vec<Error>) {
+        let Self { root, name, component, has_file, has_directory, mut faults, .. } = self;
         let mut files = Vec::new();
-        if self.has_file
-            && let Ok(partition) = Partition::new([&self.component])
-        {
-            files.push(Found { path: self.root.join(format!("{}{SUFFIX}", self.name)), partition });
+        if has_file && let Ok(partition) = Partition::new([&component]) {
+            files.push(Found { path: root.join(format!("{name}{SUFFIX}")), partition });
         }
-        if self.has_directory {
-            let directory = self.root.join(&self.name);
-            for (name, is_directory) in entries(&directory)? {
-                let Some(plain) = name.strip_suffix(SUFFIX).filter(|_| !is_directory) else { continue };
-                let Some(named) = read_name(plain) else { continue };
-                let user = named.component(&directory, plain)?;
-                let partition = Partition::new([&self.component, &user]).ok();
-                files.extend(partition.map(|partition| Found { path: directory.join(&name), partition }));
+        let directory = root.join(&name);
+        let entries = if has_directory { entries(&directory) } else { Ok(Vec::new()) };
+        let entries = entries.unwrap_or_else(|cause| {
+            faults.push(unlisted(&of_tenant(&component, true), &directory, cause));
+            Vec::new()
+        });
+        for (name, is_directory) in entries {
+            let Some(plain) = name.strip_suffix(SUFFIX) else { continue };
+            let Some(named) = read_name(plain) else { continue };
+            let unlisted = |cause| unlisted(&format!("the file `{name}` of the tenant `{component}`"), &directory.join(&name), cause);
+            let user = match is_directory {
+                Ok(false) => named.component(&directory, plain),
+                Ok(true) => Err(unlisted(io::ErrorKind::IsADirectory.into())),
+                Err(cause) => Err(unlisted(cause)),
+            };
+            match user {
+                Ok(user) => {
+                    let partition = Partition::new([&component, &user]).ok();
+                    files.extend(partition.map(|partition| Found { path: directory.join(&name), partition }));
+                }
+                Err(error) => faults.push(error),
             }
         }
         files.sort_by(|one, other| one.partition.cmp(&other.partition));
-        Ok(files)
+        (files, faults)
     }
 }
 
+/// Returns what to call the file or the directory of a tenant in a message.
+fn of_tenant(tenant: &str, is_directory: bool) -> String {
+    format!("the {} of the tenant `{tenant}`", if is_directory { "directory" } else { "file" })
+}
+
+/// Makes the error for a part of the store that cannot be listed.
+fn unlisted(what: &str, path: &Path, cause: io::Error) -> Error {
+    let kind = if cause.kind() == io::ErrorKind::PermissionDenied { ErrorKind::PermissionDenied } else { ErrorKind::Unavailable };
+    Error::new(kind, format!("{what} cannot be listed; check its permissions and its disk"))
+        .with_source(AtHost::new(path).with_cause(cause))
+}
+
 /// Lists the entries of a directory that have UTF-8 names, with whether they are directories. A missing directory has none.
-fn entries(directory: &Path) -> Result<Vec<(String, bool)>> {
-    let failed = |cause: io::Error| {
-        let kind = if cause.kind() == io::ErrorKind::PermissionDenied { ErrorKind::PermissionDenied } else { ErrorKind::Unavailable };
-        Error::new(kind, "the directory of the store cannot be listed; check its permissions and its disk")
-            .with_source(AtHost::new(directory).with_cause(cause))
-    };
+fn entries(directory: &Path) -> io::Result<Vec<(String, io::Result<bool>)>> {
     let listed = match std::fs::read_dir(directory) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        listed => listed.map_err(failed)?,
+        listed => listed?,
     };
     let mut entries = Vec::new();
     for entry in listed {
-        let entry = entry.map_err(failed)?;
+        let entry = entry?;
         if let Some(name) = entry.file_name().to_str() {
-            let kind = entry.file_type().map_err(failed)?;
             // The directory of a tenant may be a link to another disk.
-            let is_directory = kind.is_dir() || kind.is_symlink() && std::fs::metadata(entry.path()).map_err(failed)?.is_dir();
+            let is_directory = entry.file_type().and_then(|kind| {
+                let is_link = kind.is_symlink();
+                if is_link { Ok(std::fs::metadata(entry.path())?.is_dir()) } else { Ok(kind.is_dir()) }
+            });
             entries.push((name.to_owned(), is_directory));
         }
     }
     Ok(entries)
+}
+
+/// Finds files that end as those of partitions do and are named like none: one error for each, up to `max`. Skips what cannot be listed.
+/// Blocks.
+pub(super) fn strays(root: &Path, max: usize) -> Vec<Error> {
+    let mut found = Vec::new();
+    let mut directories = vec![(root.to_owned(), true)];
+    while let Some((directory, is_named)) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let (name, path) = (entry.file_name(), entry.path());
+            let name = name.to_string_lossy();
+            if std::fs::metadata(&path).is_ok_and(|entry| entry.is_dir()) {
+                if directory == root {
+                    directories.push((path, is_component(&name)));
+                }
+            } else if name.strip_suffix(SUFFIX).is_some_and(|plain| !is_named || !is_component(plain)) {
+                if found.len() == max {
+                    return found;
+                }
+                found.push(stray(root, &path));
+            }
+        }
+    }
+    found
+}
+
+/// Returns whether a name is that of a component.
+fn is_component(name: &str) -> bool {
+    match read_name(name) {
+        Some(Name::Component(component)) => Partition::new([component]).is_ok(),
+        Some(Name::Hashed) => true,
+        None => false,
+    }
+}
+
+fn stray(root: &Path, path: &Path) -> Error {
+    let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
+    let message = format!(
+        "the file `{}` in the directory of the store is named like no partition, so its rows are not found; give it the name of its \
+         partition, or move it elsewhere",
+        name.escape_debug()
+    );
+    Error::new(ErrorKind::Corrupt, message).with_source(AtHost::new(path))
 }
 
 /// Returns whether a namespace found in a file belongs there.
@@ -315,8 +407,12 @@ mod tests {
             std::fs::write(directory.path().join(name), "").expect("written");
         }
         expected.sort();
-        let tenants = tenants(directory.path()).expect("listed");
-        let listed = tenants.iter().flat_map(|tenant| tenant.files().expect("listed"));
-        assert_eq!(listed.map(|found| found.partition).collect::<Vec<_>>(), expected);
+        let mut listed = Vec::new();
+        for tenant in tenants(directory.path()).expect("listed") {
+            let (files, faults) = tenant.files();
+            assert!(faults.is_empty(), "{faults:?}");
+            listed.extend(files.into_iter().map(|found| found.partition));
+        }
+        assert_eq!(listed, expected);
     }
 }

@@ -297,12 +297,17 @@ fn open_file(root: &Path, partition: &Partition, options: SqliteOptions) -> Resu
     Ok(OpenFile { store, identity })
 }
 
-/// Opens the file of a partition. Nobody named that file, so a damaged one is not mistaken for one that was named by mistake. Blocks.
+/// Opens the file of a partition. Blocks.
 fn open_store(options: SqliteOptions) -> Result<SqliteStore> {
-    SqliteStore::open_with(options).map_err(|error| match error.kind() {
+    SqliteStore::open_with(options).map_err(of_unnamed_file)
+}
+
+/// Returns the error about a file of a partition. Nobody named that file, so a damaged one is not mistaken for one that was named by mistake.
+pub(super) fn of_unnamed_file(error: Error) -> Error {
+    match error.kind() {
         ErrorKind::Corrupt => error.with_message("it is damaged; restore it from a backup"),
         _ => error,
-    })
+    }
 }
 
 /// Refuses a file that holds rows of another partition than its name says. The rows of a partition follow each other, so the first and the

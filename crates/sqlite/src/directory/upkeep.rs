@@ -1,6 +1,7 @@
 //! Maintenance of all files: sweeping, counting, checking, and giving back space.
 
-use super::names::Found;
+use super::names::{Found, strays};
+use super::opened::on_blocking_thread;
 use super::walk::Walk;
 use super::{SCHEMA, Shared, SqliteDirectory, of_partition};
 use crate::SqliteStore;
@@ -13,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use treehold_core::error::{Error, ErrorKind, Result};
-use treehold_store::{Partition, Store, StoreDescription, StoreMaintenance, StoreStats, SweepCount};
+use treehold_store::{Faults, Partition, PartitionPage, Store, StoreDescription, StoreMaintenance, StoreStats, SweepCount};
 
 /// How many files one round visits at most. The next one goes on after them.
 const VISITS_MAX: usize = 10_000;
@@ -73,6 +74,12 @@ struct RoundState {
 }
 
 impl Round {
+    /// Keeps the first failure for the call that returns it.
+    fn fail(&self, error: Error) {
+        tracing::warn!(%error, "maintaining a part of the store failed");
+        self.state.lock().failed.get_or_insert(error);
+    }
+
     fn is_idle(&self, found: &Found, mark: FileMark, now: Timestamp) -> bool {
         let idle = self.state.lock().idle.get(&self.hashes.hash_one(&found.partition)).copied();
         idle.is_some_and(|(known, due)| due.is_none_or(|due| now < due) && known == mark)
@@ -102,8 +109,8 @@ enum NextVisit {
 }
 
 impl Shared {
-    /// Visits files until `limit` units of work are done, and counts them. A file that fails stops no other: the first failure is returned
-    /// by the call that has less than `limit` left to do.
+    /// Visits files until `limit` units of work are done, and counts them. A file that fails stops no other, nor does a directory that cannot
+    /// be listed: the first failure is returned by the call that has less than `limit` left to do.
     async fn round<F: Future<Output = Result<Visited>>>(
         &self,
         round: &Round,
@@ -131,7 +138,7 @@ impl Shared {
         let mut is_past_the_end = before.is_none();
         let (mut done, mut visits) = (0, 0);
         while done < limit {
-            let (mark, found) = match walk.next_marked().await? {
+            let (mark, found) = match walk.next_marked_past(|error| round.fail(error)).await? {
                 Some((_, found)) if is_past_the_end && before.as_ref().is_some_and(|before| found.partition >= *before) => return Ok(done),
                 Some((Some(mark), found)) => (mark, found),
                 Some((None, found)) => (FileMark::of(&found.path), found),
@@ -162,11 +169,10 @@ impl Shared {
                 Ok(None) => {}
                 Err(error) => {
                     let error = of_partition(&found.partition, error);
-                    tracing::warn!(%error, "maintaining the file of a partition failed");
                     if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) {
                         round.rest(&found, mark, None);
                     }
-                    round.state.lock().failed.get_or_insert(error);
+                    round.fail(error);
                 }
             }
             if done >= limit {
@@ -207,24 +213,24 @@ impl StoreMaintenance for SqliteDirectory {
     }
 
     /// Cost: lists the directories of the tenants from there on, and opens no file.
-    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<Vec<Partition>>> {
+    async fn partitions(&self, start_after: Option<&Partition>, limit: usize) -> Result<Option<PartitionPage>> {
         let mut walk = Walk::new(&self.shared.files, String::new(), start_after);
-        let mut partitions = Vec::new();
+        let (mut partitions, mut faults) = (Vec::new(), Vec::new());
         while partitions.len() < limit
-            && let Some(found) = walk.next().await?
+            && let Some(found) = walk.next_past(|error| faults.push(error)).await?
         {
             if start_after != Some(&found.partition) {
                 partitions.push(found.partition);
             }
         }
-        Ok(Some(partitions))
+        Ok(Some(PartitionPage::new(partitions, faults)))
     }
 
     /// Rewrites every file. One that fails stops no other: the first failure is returned at the end.
     async fn compact(&self) -> Result<bool> {
         let mut failed: Option<Error> = None;
         let mut walk = Walk::new(&self.shared.files, String::new(), None);
-        while let Some(found) = walk.next().await? {
+        while let Some(found) = walk.next_past(|error| _ = failed.get_or_insert(error)).await? {
             if let Err(error) = self.shared.files.look(&found, |store| async move { store.compact().await }).await {
                 failed.get_or_insert(of_partition(&found.partition, error));
             }
@@ -237,30 +243,40 @@ impl StoreMaintenance for SqliteDirectory {
         Ok(StoreDescription::new(engine, self.capabilities().durability).with_schema(SCHEMA))
     }
 
+    /// Counts every file. One that fails stops no other: the first failure is returned at the end.
     async fn stats(&self) -> Result<StoreStats> {
+        let mut faults = Faults::new();
+        let stats = self.stats_with_faults(&mut faults).await?;
+        faults.into_first().map_or(Ok(stats), Err)
+    }
+
+    async fn stats_with_faults(&self, faults: &mut Faults) -> Result<StoreStats> {
         let mut stats = StoreStats::new();
         let mut walk = Walk::new(&self.shared.files, String::new(), None);
-        while let Some(found) = walk.next().await? {
-            let counted = self.shared.files.look(&found, |store| async move { store.stats().await }).await;
-            let Some(counted) = counted.map_err(|error| of_partition(&found.partition, error))? else { continue };
-            stats.merge(&counted);
+        while let Some(found) = walk.next_past(|error| faults.add(error)).await? {
+            match self.shared.files.look(&found, |store| async move { store.stats().await }).await {
+                Ok(counted) => counted.iter().for_each(|counted| stats.merge(counted)),
+                Err(error) => faults.add(of_partition(&found.partition, error)),
+            }
         }
         Ok(stats)
     }
 
+    /// Checks every file. One that cannot be examined is a finding, and so is one whose name is that of no partition.
     async fn check(&self) -> Result<Vec<Error>> {
         let mut findings = Vec::new();
         let mut walk = Walk::new(&self.shared.files, String::new(), None);
-        while let Some(found) = walk.next().await?
-            && findings.len() < FINDINGS_MAX
+        while findings.len() < FINDINGS_MAX
+            && let Some(found) = walk.next_past(|error| findings.push(error)).await?
         {
             match self.shared.files.look(&found, |store| async move { store.check().await }).await {
                 Ok(of_file) => findings.extend(of_file.into_iter().flatten().map(|error| of_partition(&found.partition, error))),
-                Err(error) if error.kind() == ErrorKind::Corrupt => findings.push(of_partition(&found.partition, error)),
-                Err(error) => return Err(of_partition(&found.partition, error)),
+                Err(error) => findings.push(of_partition(&found.partition, error)),
             }
         }
         findings.truncate(FINDINGS_MAX);
+        let (root, left) = (self.shared.files.root().to_owned(), FINDINGS_MAX - findings.len());
+        findings.extend(on_blocking_thread(move || Ok(strays(&root, left))).await?);
         Ok(findings)
     }
 }

@@ -171,7 +171,8 @@ impl ImportOptions {
 /// which [`import`] refuses. Memory: a few pages, or the largest body. `output` is written on a blocking thread and flushed at the end.
 ///
 /// # Errors
-/// [`Unavailable`](ErrorKind::Unavailable) when `output` fails, and the errors of the store.
+/// [`Unavailable`](ErrorKind::Unavailable) when `output` fails, and the errors of the store. A partition that cannot be read fails the export
+/// too, because an archive is whole: [`copy`](crate::copy()) what can be read to another store, and export that.
 ///
 /// # Examples
 /// ```
@@ -197,7 +198,7 @@ pub async fn export(
     mut tell: impl FnMut(ArchiveProgress) + Send,
 ) -> Result<ArchiveReport> {
     store.ping().await?;
-    let version = Versions::of(store, &options.include).await?.newest().number();
+    let version = Versions::of(store, &options.include, None).await?.newest().number();
     let described = store.describe().await?;
     let rows_total = store.stats().await?.items;
     let (parts, waiting) = mpsc::channel(1);
@@ -217,7 +218,7 @@ pub async fn export(
             }
             tell(ArchiveProgress { rows: pages.rows, bytes: pages.value_bytes, rows_total: Some(rows_total) });
         }
-        let version = Versions::of(store, &options.include).await?.newest();
+        let version = Versions::of(store, &options.include, None).await?.newest();
         let (last, end) = pages.finish(version);
         if let Some(page) = last {
             send(&parts, Part::Page(page)).await?;

@@ -13,7 +13,7 @@ impl Run<'_> {
     /// unchanged row has the same version, times and metadata on both sides, and its body is not read.
     pub(super) async fn follow(&mut self) -> Result<u64> {
         let (source, target) = (self.source, self.target);
-        let mut sides = SideBySide::new(self.walk(source, ScanOptions::new()), self.walk(target, ScanOptions::new()));
+        let mut sides = SideBySide::new(self.walk_source(ScanOptions::new()), self.walk(target, ScanOptions::new()));
         let (sent, removed) = (self.sent, self.removed);
         let mut sent_rows = None;
         let mut batch = Writes::default();
@@ -27,13 +27,22 @@ impl Run<'_> {
                 (Some(one), Some(other)) if one == other => {}
                 (Some(one), _) => {
                     // It may have been removed or have expired since; the next pass finds that.
-                    let Some(item) = source.get(&pair.namespace, &one.key).await? else { continue };
+                    let item = match source.get(&pair.namespace, &one.key).await {
+                        Ok(Some(item)) => item,
+                        Ok(None) => continue,
+                        Err(error) => {
+                            self.lose(&pair.namespace, error)?;
+                            continue;
+                        }
+                    };
                     self.check_size(&pair.namespace, &item)?;
                     if !batch.has_room(&item, self.options.batch_bytes) {
                         self.write(&mut batch).await?;
                     }
                     batch.send(&pair.namespace, item);
                 }
+                // It is unknown whether the source has it.
+                (None, Some(_)) if sides.one_may_have_lost(&pair.namespace) => {}
                 (None, Some(other)) if self.options.onto => {
                     // Rows that the target had before stay; rows that this copy sent were removed from the source since.
                     let sent_rows = match &mut sent_rows {
@@ -52,6 +61,7 @@ impl Run<'_> {
             }
         }
         self.write(&mut batch).await?;
+        self.lost.append(sides.into_lost());
         Ok(self.sent + self.removed - sent - removed)
     }
 

@@ -8,12 +8,16 @@
 //! each partition.
 //!
 //! Expired rows count as absent and are not copied.
+//!
+//! Where partitions of the source can fail alone, one that cannot be read stops no other. What could be read of it is copied, and rows of it
+//! that the target has stay. The note stays too, so that the same copy can be started again once the source is repaired.
 
-use super::{Batch, BatchWrite, Item, Namespace, ScanOptions, Store, StoreCapabilities, StoreExt, derived, escape_key};
+use super::faults::Lost;
+use super::{Batch, BatchWrite, Faults, Item, Namespace, ScanOptions, Store, StoreCapabilities, StoreExt, derived, escape_key};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
-use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_core::error::{Error, ErrorKind, ErrorRecord, Result};
 use treehold_core::ops::Version;
 use treehold_core::reserved::Withheld;
 
@@ -21,7 +25,7 @@ mod follow;
 mod note;
 mod verify;
 
-use super::versions::Versions;
+use super::versions::{self, Versions};
 use super::walk::Walk;
 use note::{Note, Noted};
 
@@ -141,15 +145,15 @@ pub struct CopyProgress {
 #[non_exhaustive]
 pub struct CopyReport {
     /// Whether both sides were equal at the end: the rows were compared, and the source did not change meanwhile. If not, the source was
-    /// written to all the time; starting the same copy again continues it.
+    /// written to all the time, or there are [`faults`](Self::faults); starting the same copy again continues it.
     pub settled: bool,
     /// Whether this call resumed an interrupted copy.
     pub resumed: bool,
-    /// The number of namespaces of the source, if settled.
+    /// The number of namespaces of the source, if settled. With faults, of those that could be read.
     pub namespaces: u64,
-    /// The number of rows of the source, if settled.
+    /// The number of rows of the source, if settled. With faults, of those that could be read, unless the source was written to all the time.
     pub rows: u64,
-    /// The size of their bodies in bytes, if settled.
+    /// The size of their bodies in bytes.
     pub value_bytes: u64,
     /// The number of rows that this call wrote, counting repeated ones each time.
     pub sent: u64,
@@ -163,20 +167,33 @@ pub struct CopyReport {
     pub version: Version,
     /// The BLAKE3 hash of the source's rows in order, if settled: equal for two stores with equal content.
     pub digest: Option<String>,
+    /// Why parts of the source, such as damaged partitions, were not copied, or not whole: the first 1,000.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<ErrorRecord>,
+    /// How many such parts there are.
+    #[serde(skip_serializing_if = "crate::faults::is_zero")]
+    pub faults_count: u64,
 }
 
 /// Copies every row of `source` to `target`, except for those that are [withheld](Withheld) and not included, and compares both sides.
 ///
 /// `tell` receives the progress. A dropped or killed call leaves an incomplete target, which the next call of the same copy continues. Nobody
 /// else should write to the target: such writes are removed, or reported by the comparison. Memory: two pages of each side, and some 100 bytes
-/// for each partition. Cost: every row is read once to be sent and once on each side to be compared. A durable batch is written for each
+/// for each partition.
+///
+/// Where partitions of the source can fail alone ([`StoreExt::partitions`]), one that cannot be read is a [fault](CopyReport::faults) of the
+/// report, and the others are copied. The copy is then not settled: repair the partition, or remove it from the source, and start the same
+/// copy again. Until then, its rows in the target are those that could be read.
+///
+/// Cost: every row is read once to be sent and once on each side to be compared. A durable batch is written for each
 /// namespace and each [`CopyOptions::batch_bytes`], two more for each partition, and a note for each 1,000 rows.
 ///
 /// # Errors
 /// [`AlreadyExists`](ErrorKind::AlreadyExists) for a target with other content; [`TooLarge`](ErrorKind::TooLarge) for a body over the
 /// target's limit, before anything is written; [`InvalidArgument`](ErrorKind::InvalidArgument) for a source that is itself an unfinished
 /// copy or is the target; [`Conflict`](ErrorKind::Conflict) while another copy into the target is running; [`Corrupt`](ErrorKind::Corrupt)
-/// with the row if both sides differ although the source did not change; and the errors of both stores.
+/// with the row if both sides differ although the source did not change; and the errors of both stores, except those of a partition of the
+/// source that can fail alone.
 ///
 /// # Examples
 /// ```
@@ -216,6 +233,10 @@ struct Run<'c> {
     /// The largest body that the target accepts.
     value_bytes_max: Option<u64>,
     resumed: bool,
+    /// Whether partitions of the source can fail alone.
+    is_apart: bool,
+    /// What of the source could not be read in the present pass.
+    lost: Lost,
     sent: u64,
     removed: u64,
     passes: u32,
@@ -232,9 +253,12 @@ impl<'c> Run<'c> {
         tell: &'c mut (dyn FnMut(CopyProgress) + Send),
     ) -> Result<Self> {
         // The first call opens a store, and only then are its capabilities known.
-        source.ping().await?;
+        let is_apart = source.partitions(None, 1).await?.is_some();
+        if !is_apart {
+            source.ping().await?;
+        }
         target.ping().await?;
-        if Noted::find(source).await?.is_some() {
+        if is_target(source, is_apart).await? {
             let message = format!(
                 "`{source}` is itself the target of an unfinished copy; finish that copy first \
                 with the command that began it"
@@ -250,6 +274,8 @@ impl<'c> Run<'c> {
             value_bytes_max: target.capabilities().value_bytes_max,
             rows_total: 0,
             resumed,
+            is_apart,
+            lost: Lost::default(),
             sent: 0,
             removed: 0,
             passes: 0,
@@ -261,14 +287,17 @@ impl<'c> Run<'c> {
         } else {
             run.check_empty().await?;
         }
-        let stats = source.stats().await?;
+        let mut uncounted = Faults::new();
+        let stats = source.stats_with_faults(&mut uncounted).await?;
         run.rows_total = stats.items;
         if !resumed {
-            run.check_sizes(&source.capabilities(), stats.value_bytes).await?;
+            // What could not be counted may have rows that can be read.
+            let value_bytes = if uncounted.is_empty() { stats.value_bytes } else { u64::MAX };
+            run.check_sizes(&source.capabilities(), value_bytes).await?;
         }
         let note = run.noted.note.clone();
         run.commit(Batch::new(), note).await?;
-        if Noted::find(source).await?.is_some() {
+        if is_target(source, is_apart).await? {
             target.commit(Batch::new().delete_prefix(&note::namespace(), "")).await?;
             return Err(one_store(source, target));
         }
@@ -315,6 +344,21 @@ impl<'c> Run<'c> {
         Walk::new(store, scan).without_notes().without_withheld(&self.options.include)
     }
 
+    /// Starts a walk over the part of the source that is copied, as far as it can be read.
+    fn walk_source(&self, scan: ScanOptions) -> Walk<'c> {
+        let walk = self.walk(self.source, scan);
+        if self.is_apart { walk.past_faults() } else { walk }
+    }
+
+    /// Records that a partition of the source cannot be read. Returns the error if none can fail alone.
+    fn lose(&mut self, namespace: &Namespace, error: Error) -> Result<()> {
+        if !self.is_apart {
+            return Err(error);
+        }
+        self.lost.add(Some(&namespace.partition()), error);
+        Ok(())
+    }
+
     async fn check_empty(&self) -> Result<()> {
         if self.options.onto {
             return Ok(());
@@ -339,7 +383,7 @@ impl<'c> Run<'c> {
         if value_bytes <= max || source.value_bytes_max.is_some_and(|largest| largest <= max) {
             return Ok(());
         }
-        let mut walk = self.walk(self.source, self.pages());
+        let mut walk = self.walk_source(self.pages());
         let (mut rows, mut bytes) = (0, 0);
         while let Some(page) = walk.page().await? {
             for item in &page.items {
@@ -403,8 +447,7 @@ impl<'c> Run<'c> {
         if self.noted.note.all_sent {
             return Ok(());
         }
-        let source = self.source;
-        let mut walk = self.walk(source, self.pages());
+        let mut walk = self.walk_source(self.pages());
         if let Some((namespace, key)) = self.noted.note.last()? {
             walk = walk.after(namespace, key);
         }
@@ -415,6 +458,7 @@ impl<'c> Run<'c> {
             sent?;
             page = next?;
         }
+        self.lost.append(walk.into_lost());
         let mut note = self.noted.note.clone();
         note.all_sent = true;
         self.commit(Batch::new(), note).await
@@ -447,6 +491,8 @@ impl<'c> Run<'c> {
     async fn follow_to_the_end(&mut self) -> Result<bool> {
         while self.passes < self.options.passes_max {
             self.passes += 1;
+            // What could not be read earlier counts no more, as the pass finds it again.
+            self.lost = Lost::default();
             let versions = self.versions().await?;
             let changes = self.follow().await?;
             if changes == 0 && self.versions().await? == versions {
@@ -474,29 +520,33 @@ impl<'c> Run<'c> {
         self.noted.advance(self.target, note, self.options.batch_bytes).await
     }
 
-    /// Returns the versions of the source.
-    async fn versions(&self) -> Result<Versions> {
-        Versions::of(self.source, &self.options.include).await
+    /// Returns the versions of the source, as far as they can be read.
+    async fn versions(&mut self) -> Result<Versions> {
+        let lost = if self.is_apart { Some(&mut self.lost) } else { None };
+        Versions::of(self.source, &self.options.include, lost).await
     }
 
-    /// Raises the target's counters to those of the source, and removes the note.
+    /// Raises the target's counters to those of the source, and removes the note unless something of the source could not be read.
     async fn finish(mut self, compared: verify::Compared, versions: Versions) -> Result<CopyReport> {
         if self.options.onto {
             // The source's indexes do not cover rows that only the target has.
             derived::remove_indexes(self.target).await?;
         }
         self.noted.lift(self.target, &versions).await?;
-        self.noted.remove(self.target).await?;
-        let mut report = self.report_of(&versions, true);
+        let is_whole = self.lost.is_empty();
+        if is_whole {
+            self.noted.remove(self.target).await?;
+        }
+        let mut report = self.report_of(&versions, is_whole);
         report.namespaces = compared.namespaces;
         report.rows = compared.rows;
         report.value_bytes = compared.value_bytes;
         report.left = compared.left;
-        report.digest = Some(compared.digest);
+        report.digest = is_whole.then_some(compared.digest);
         Ok(report)
     }
 
-    async fn unsettled(self) -> Result<CopyReport> {
+    async fn unsettled(mut self) -> Result<CopyReport> {
         let versions = self.versions().await?;
         Ok(self.report_of(&versions, false))
     }
@@ -514,6 +564,8 @@ impl<'c> Run<'c> {
             passes: self.passes,
             version: versions.newest(),
             digest: None,
+            faults: self.lost.records(),
+            faults_count: self.lost.count(),
         }
     }
 
@@ -525,6 +577,13 @@ impl<'c> Run<'c> {
     fn pages(&self) -> ScanOptions {
         ScanOptions::new().with_values(true).with_bytes_max(self.options.batch_bytes)
     }
+}
+
+/// Returns whether a source is the target of an unfinished copy. If the partition of the note is damaged, that is one of the faults.
+async fn is_target(source: &dyn Store, is_apart: bool) -> Result<bool> {
+    let found = Noted::is_in(source).await;
+    let is_fault = is_apart && found.is_err() && source.current_version(&versions::notes()).await.is_err();
+    if is_fault { Ok(false) } else { found }
 }
 
 /// Returns the hash that identifies a source in the note.

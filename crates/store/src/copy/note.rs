@@ -138,7 +138,8 @@ pub(super) async fn read_sent(target: &dyn Store) -> Result<HashSet<RowHash>> {
 /// source. A target that refuses the probe counts as another store.
 pub(super) async fn is_one_store(source: &dyn Store, target: &dyn Store, page: &WalkPage) -> Result<bool> {
     let Some(item) = page.items.first() else { return Ok(false) };
-    let same = source.get_part(&page.namespace, &item.key, 0..0).await?;
+    // A row that cannot be read tells nothing, and the target is not empty in any case.
+    let same = source.get_part(&page.namespace, &item.key, 0..0).await.ok().flatten();
     if same.is_none_or(|same| same.item.version != item.version) {
         return Ok(false);
     }
@@ -167,6 +168,11 @@ impl Noted {
     /// Wraps a note that is not in the target yet.
     pub(super) fn new(note: Note) -> Self {
         Self { note, put: None, version: None, fences: HashMap::new() }
+    }
+
+    /// Returns whether a store has the note of a copy.
+    pub(super) async fn is_in(store: &dyn Store) -> Result<bool> {
+        Ok(store.get_part(&namespace(), KEY, 0..0).await?.is_some())
     }
 
     /// Looks up the note of a copy.

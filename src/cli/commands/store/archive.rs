@@ -4,6 +4,7 @@ use super::{Included, StoreName};
 use crate::cli::context::{Context, check_stdin, unread};
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{counted, stdin_is_terminal, stdout_is_terminal};
+use crate::cli::signal;
 use crate::store::unfinished::{UnfinishedFile, give_name};
 use crate::store::{ExportOptions, ImportOptions, export, import};
 use crate::{Error, ErrorKind};
@@ -48,6 +49,7 @@ impl Export {
     pub(super) async fn run(self, context: &mut Context) -> Result<Outcome, Failure> {
         let store = self.store.open(context).await?;
         let file = self.file.as_deref().filter(|file| *file != "-");
+        signal::watched().await;
         let (unfinished, output) = file.map(create).transpose()?.unzip();
         let output: Box<dyn Write + Send> = match output {
             Some(output) => Box::new(Synced(output)),

@@ -1,6 +1,6 @@
 //! `store copy`: copies everything from one store to another.
 
-use super::{Included, open_any};
+use super::{Included, open_any, tell_faults};
 use crate::ErrorKind;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
@@ -38,7 +38,8 @@ impl Copy {
         })
         .await?;
         drop(progress);
-        if !report.settled {
+        let is_compared = report.settled || report.rows > 0;
+        if !is_compared && report.faults_count == 0 {
             context.out.notice(format_args!(
                 "`{source}` was written to during each of {}; stop its writers and run the command again to continue",
                 counted(report.passes as usize, "pass", "passes")
@@ -46,7 +47,7 @@ impl Copy {
         }
         if !context.out.is_text() {
             context.out.json(&report)?;
-        } else if report.settled {
+        } else if is_compared {
             let out = &mut context.out;
             out.line(format_args!("namespaces  {}", report.namespaces))?;
             out.line(format_args!("rows        {}", report.rows))?;
@@ -54,7 +55,14 @@ impl Copy {
             if self.onto {
                 out.line(format_args!("left        {}", report.left))?;
             }
-            out.line(format_args!("digest      {}", report.digest.as_deref().unwrap_or_default()))?;
+            if let Some(digest) = &report.digest {
+                out.line(format_args!("digest      {digest}"))?;
+            }
+        }
+        if report.faults_count > 0 {
+            let outcome = tell_faults(context, &report.faults, report.faults_count);
+            context.out.notice("the copy is not whole; repair these parts or remove them, and run the command again to continue");
+            return Ok(outcome);
         }
         Ok(if report.settled { Outcome::Done } else { Outcome::Failed(ErrorKind::Conflict) })
     }

@@ -1,6 +1,6 @@
 //! `store migrate`: moves a store of the former layout to the present one.
 
-use super::{named, shown};
+use super::{named, shown, tell_faults};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::config::OpenStoreOptions;
@@ -35,11 +35,12 @@ impl Migrate {
         let out = &mut context.out;
         if !out.is_text() {
             out.json(&report)?;
-            return Ok(Outcome::Done);
+            return Ok(tell_faults(context, &report.faults, report.faults_count));
         }
         if report.outcome == MigrateOutcome::UpToDate {
-            out.line(format_args!("`{shown}` has the current layout; nothing to do"))?;
-            return Ok(Outcome::Done);
+            let what = if report.faults_count > 0 { "the rest of " } else { "" };
+            out.line(format_args!("{what}`{shown}` has the current layout; nothing to do"))?;
+            return Ok(tell_faults(context, &report.faults, report.faults_count));
         }
         for (name, rows) in report.rows.iter().filter(|(_, rows)| **rows > 0) {
             out.line(format_args!("{name:<10}{rows}"))?;
@@ -50,6 +51,6 @@ impl Migrate {
             let verb = if self.dry_run { "would be renamed" } else { "renamed" };
             out.line(format_args!("{verb} from {former}"))?;
         }
-        Ok(Outcome::Done)
+        Ok(tell_faults(context, &report.faults, report.faults_count))
     }
 }

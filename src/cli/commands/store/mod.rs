@@ -13,10 +13,11 @@ mod sweep;
 mod verify;
 
 use crate::cli::context::Context;
-use crate::cli::exit::{Failure, Outcome};
-use crate::cli::output::as_text;
+use crate::cli::exit::{Failure, Outcome, error_of};
+use crate::cli::output::{as_text, counted};
 use crate::config::OpenStoreOptions;
-use crate::store::{Batch, Condition, Item, NamespacesOptions, ScanEntry, ScanOptions, Withheld, escape_key, unescape_key};
+use crate::error::ErrorRecord;
+use crate::store::{AllNamespaces, Batch, Condition, Faults, Item, ScanEntry, ScanOptions, Withheld, escape_key, unescape_key};
 use crate::{Error, ErrorKind, Namespace, Store as Rows};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -174,25 +175,35 @@ impl Ls {
 }
 
 async fn list_namespaces(context: &mut Context, store: &dyn Rows) -> Result<Outcome, Failure> {
-    let namespaces = all_namespaces(store).await?;
+    let (mut namespaces, mut faults) = (Vec::new(), Faults::new());
+    let mut listing = AllNamespaces::new(store);
+    while let Some(page) = next_past(&mut listing, &mut faults).await? {
+        namespaces.extend(page);
+    }
     match context.out.is_text() {
         true => namespaces.iter().try_for_each(|namespace| context.out.line(namespace))?,
         false => context.out.json_list(&namespaces)?,
     }
-    Ok(Outcome::Done)
+    Ok(tell_faults(context, &faults.records(), faults.count()))
 }
 
-async fn all_namespaces(store: &dyn Rows) -> Result<Vec<Namespace>, Error> {
-    let mut options = NamespacesOptions::new();
-    let mut all = Vec::new();
+/// Returns the next page of namespaces. Adds the parts of the store that cannot be listed to `faults`, and goes on after them.
+async fn next_past(listing: &mut AllNamespaces<'_>, faults: &mut Faults) -> Result<Option<Vec<Namespace>>, Error> {
     loop {
-        let page = store.namespaces(options.clone()).await?;
-        options.start_after = page.namespaces.last().cloned();
-        all.extend(page.namespaces);
-        if !page.more {
-            return Ok(all);
+        match listing.next_page().await {
+            Err(error) if !listing.is_over() => faults.add(error),
+            listed => return listed,
         }
     }
+}
+
+/// Names the parts of a store that failed while the others were handled. Returns the outcome of the command.
+fn tell_faults(context: &mut Context, faults: &[ErrorRecord], count: u64) -> Outcome {
+    let Some(first) = faults.first() else { return Outcome::Done };
+    faults.iter().for_each(|fault| context.out.notice(&fault.message));
+    let count = counted(usize::try_from(count).unwrap_or(usize::MAX), "part of the store", "parts of the store");
+    context.out.notice(format_args!("{count} could not be handled; the rest was"));
+    Outcome::Failed(error_of(first).kind())
 }
 
 async fn list_keys(context: &mut Context, store: &dyn Rows, namespace: &Namespace, prefix: String) -> Result<Outcome, Failure> {

@@ -3,6 +3,7 @@
 use super::{StoreName, shown};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
+use crate::cli::signal;
 use crate::config::OpenStoreOptions;
 use crate::store::SnapshotOptions;
 use crate::{Error, ErrorKind, SqliteStore};
@@ -48,6 +49,7 @@ impl Snapshot {
         let store = SqliteStore::open(file)?;
         let progress = context.progress("copying");
         let options = SnapshotOptions::new(&self.file).with_replace(self.force);
+        signal::watched().await;
         let taken = store.snapshot(options, |at| {
             progress.share(at.bytes, at.bytes_total, format_args!("copying: {} of {} bytes", at.bytes, at.bytes_total));
         });

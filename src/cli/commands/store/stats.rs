@@ -1,10 +1,10 @@
 //! `store stats`: the size of a store.
 
-use super::{StoreName, all_namespaces};
+use super::{StoreName, next_past, tell_faults};
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::Progress;
-use crate::store::{ScanEntry, ScanOptions, StoreExt};
+use crate::store::{AllNamespaces, Faults, ScanEntry, ScanOptions, StoreExt};
 use crate::{Error, Namespace, Store as Rows};
 use clap::Args;
 use serde::Serialize;
@@ -35,15 +35,16 @@ impl Stats {
         let store = self.store.open(context).await?;
         let progress = context.progress("counting");
         progress.wait();
-        let stats = store.stats().await?;
-        let by_namespace = if self.by_namespace { Some(by_namespace(&*store, &progress).await?) } else { None };
+        let mut faults = Faults::new();
+        let stats = store.stats_with_faults(&mut faults).await?;
+        let by_namespace = if self.by_namespace { Some(by_namespace(&*store, &progress, &mut faults).await?) } else { None };
         let described = store.describe().await?;
         drop(progress);
         let capabilities = store.capabilities();
         let bytes = stats.meta_bytes + stats.value_bytes;
         let out = &mut context.out;
         if !out.is_text() {
-            out.json(&json!({
+            let mut value = json!({
                 "store": store.to_string(),
                 "engine": described.engine,
                 "schema": described.schema,
@@ -58,8 +59,12 @@ impl Stats {
                 "value_bytes": stats.value_bytes,
                 "stored_bytes": stats.stored_bytes,
                 "by_namespace": by_namespace,
-            }))?;
-            return Ok(Outcome::Done);
+            });
+            if !faults.is_empty() {
+                (value["faults"], value["faults_count"]) = (json!(faults.records()), faults.count().into());
+            }
+            out.json(&value)?;
+            return Ok(tell_faults(context, &faults.records(), faults.count()));
         }
         out.line(format_args!("store       {store}"))?;
         out.line(format_args!("engine      {}", described.engine))?;
@@ -81,32 +86,42 @@ impl Stats {
         for notice in &described.notices {
             out.notice(notice);
         }
-        Ok(Outcome::Done)
+        Ok(tell_faults(context, &faults.records(), faults.count()))
     }
 }
 
-/// Counts the rows of each namespace without reading their bodies.
-async fn by_namespace(store: &dyn Rows, progress: &Progress) -> Result<Vec<Held>, Error> {
+/// Counts the rows of each namespace without reading their bodies. Leaves out namespaces of partitions that cannot be read.
+async fn by_namespace(store: &dyn Rows, progress: &Progress, faults: &mut Faults) -> Result<Vec<Held>, Error> {
     let mut all = Vec::new();
     let mut counted = 0;
-    for namespace in all_namespaces(store).await? {
-        let mut options = ScanOptions::new();
-        let mut held = Held { namespace, rows: 0, meta_bytes: 0 };
-        loop {
-            let page = store.scan(&held.namespace, options.clone()).await?;
-            for entry in &page.entries {
-                let ScanEntry::Item(item) = entry else { continue };
-                held.rows += 1;
-                held.meta_bytes += item.meta.len() as u64;
-            }
-            counted += page.entries.len() as u64;
-            progress.tell(counted, "rows");
-            match page.next {
-                Some(next) => options.start_after = Some(next),
-                None => break,
+    let mut listing = AllNamespaces::new(store);
+    while let Some(page) = next_past(&mut listing, faults).await? {
+        for namespace in page {
+            match count(store, namespace, progress, &mut counted).await {
+                Err(error) if listing.partition().is_some() => faults.add(error),
+                held => all.push(held?),
             }
         }
-        all.push(held);
     }
     Ok(all)
+}
+
+/// Counts the rows of one namespace. `counted` is the number of rows of all.
+async fn count(store: &dyn Rows, namespace: Namespace, progress: &Progress, counted: &mut u64) -> Result<Held, Error> {
+    let mut options = ScanOptions::new();
+    let mut held = Held { namespace, rows: 0, meta_bytes: 0 };
+    loop {
+        let page = store.scan(&held.namespace, options.clone()).await?;
+        for entry in &page.entries {
+            let ScanEntry::Item(item) = entry else { continue };
+            held.rows += 1;
+            held.meta_bytes += item.meta.len() as u64;
+        }
+        *counted += page.entries.len() as u64;
+        progress.tell(*counted, "rows");
+        match page.next {
+            Some(next) => options.start_after = Some(next),
+            None => return Ok(held),
+        }
+    }
 }
