@@ -13,7 +13,7 @@ use super::long::{self, LongAnswer};
 use super::sessions::{Owner, Sessions};
 use super::single::check_single;
 use super::{McpCaller, McpServer, Standing};
-use axum::body::{Body, BodyDataStream, HttpBody as _};
+use axum::body::{Body, BodyDataStream, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
@@ -29,6 +29,7 @@ use rmcp::transport::streamable_http_server::{SessionManager, StreamableHttpServ
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tower_http::cors::{AllowHeaders, AllowOrigin, AllowPrivateNetwork, CorsLayer};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::shares::{Shares, User};
@@ -295,17 +296,27 @@ fn full(sessions_max: usize) -> Response {
 }
 
 /// Passes a stream on until its caller is no longer authorized, then ends it together with its session. An idle stream carries a keep-alive
-/// at least every 15 seconds, so the check also runs then.
+/// at least every 15 seconds, so the check also runs then. A keep-alive shows nothing, so as in an idle session, checks that fail then are
+/// tolerated for as long as a check may take.
 fn while_standing(body: Body, standing: Standing, sessions: Arc<Sessions>, session: Option<String>) -> Body {
-    let state: (BodyDataStream, _, _, _) = (body.into_data_stream(), standing, sessions, session);
-    Body::from_stream(futures::stream::unfold(state, |(mut parts, standing, sessions, session)| async move {
+    let failing_since: Option<Instant> = None;
+    let state: (BodyDataStream, _, _, _, _) = (body.into_data_stream(), standing, sessions, session, failing_since);
+    Body::from_stream(futures::stream::unfold(state, |(mut parts, standing, sessions, session, mut failing_since)| async move {
         let part = parts.next().await?;
-        let holds = standing.holds().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "closing a stream because its token cannot be checked");
-            false
-        });
+        let began = Instant::now();
+        let holds = match standing.holds().await {
+            Ok(holds) => {
+                failing_since = None;
+                holds
+            }
+            Err(_) if is_keep_alive(&part) && failing_since.get_or_insert(began).elapsed() < standing.limit() => true,
+            Err(error) => {
+                tracing::warn!(%error, "closing a stream because its token cannot be checked");
+                false
+            }
+        };
         if holds {
-            return Some((part, (parts, standing, sessions, session)));
+            return Some((part, (parts, standing, sessions, session, failing_since)));
         }
         if let Some(session) = session
             && let Err(error) = sessions.close_session(&session.into()).await
@@ -314,6 +325,11 @@ fn while_standing(body: Body, standing: Standing, sessions: Arc<Sessions>, sessi
         }
         None
     }))
+}
+
+/// Returns whether a part of a stream of events is only a comment.
+fn is_keep_alive(part: &Result<Bytes, axum::Error>) -> bool {
+    part.as_ref().is_ok_and(|part| part.starts_with(b":") && part.trim_ascii_end().iter().all(|byte| *byte != b'\n'))
 }
 
 /// Returns the caller that the router authenticated.
@@ -360,6 +376,27 @@ mod tests {
             let mut limits = HttpLimits::default();
             assert_eq!(limits.add_origin(text).is_ok(), origin.is_some(), "{text}");
             assert_eq!(limits.origins.first().map(String::as_str), origin, "{text}");
+        }
+    }
+
+    /// A store that does not answer for a while ends no idle stream, and shows nothing.
+    #[tokio::test(start_paused = true)]
+    async fn only_keep_alives_pass_while_the_caller_cannot_be_checked() {
+        let away = || -> BoxFuture<'static, Result<bool>> { Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "away")) }) };
+        for (parts, passed) in [
+            (&[":\n\n", ": ping\n\n", "data: a\n\n", ":\n\n"][..], 2),
+            (&["data: a\n\n"][..], 0),
+            (&[": a comment\ndata: a\n\n"][..], 0),
+            // By the sixth, the first check failed a minute ago.
+            (&[":\n\n"; 10][..], 4),
+        ] {
+            let seconds = if parts.len() == 10 { 15 } else { 0 };
+            let parts = futures::stream::iter(parts.iter().copied()).then(move |part| async move {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                Ok::<_, std::io::Error>(part)
+            });
+            let stream = while_standing(Body::from_stream(parts), Standing::new(away, || None), Arc::default(), None);
+            assert_eq!(stream.into_data_stream().count().await, passed);
         }
     }
 

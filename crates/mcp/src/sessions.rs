@@ -77,13 +77,15 @@ impl Sessions {
         BEGINNING.scope(Mutex::new(Some(Begun { owner, _place: place, ending: None })), handle).await
     }
 
-    /// Ends a session as soon as its owner is no longer authorized.
+    /// Ends a session as soon as its owner is no longer authorized, or cannot be checked for longer than a check may take.
     pub(super) fn end_with(self: &Arc<Self>, id: &str, standing: Standing) {
         let mut begun = self.begun.lock();
         let Some(session) = begun.get_mut(id) else { return };
         let (sessions, id) = (Arc::downgrade(self), SessionId::from(id));
         let ending = tokio::spawn(async move {
-            standing.ends(STANDING_EVERY).await;
+            if let Err(error) = standing.ends(STANDING_EVERY).await {
+                tracing::warn!(%error, "ending a session because its token cannot be checked");
+            }
             let Some(sessions) = sessions.upgrade() else { return };
             // Closing the session aborts this task, so close it in another one.
             tokio::spawn(async move {

@@ -28,6 +28,8 @@ pub(super) struct Doorkeeper {
     doors: Doors,
     /// Whether to admit requests without a token.
     open: bool,
+    /// How long the lookup of a token may take.
+    limit: Duration,
 }
 
 /// The identity that a request's `Authorization` header establishes.
@@ -223,7 +225,8 @@ impl Caller {
         caller
     }
 
-    /// Returns a handle that checks later whether the caller is still authorized by these headers.
+    /// Returns a handle that checks later whether the caller is still authorized by these headers. A check may take as long as the lookup
+    /// for a request.
     pub(super) fn standing(&self, headers: &HeaderMap) -> Standing {
         let caller = self.clone();
         // Keep only the header that identifies the caller.
@@ -234,11 +237,11 @@ impl Caller {
             let (caller, headers) = (caller.clone(), headers.clone());
             Box::pin(async move { caller.is_still(&headers).await })
         };
-        Standing::new(holds, move || book.book.as_ref().map(TokenBook::changes))
+        Standing::new(holds, move || book.book.as_ref().map(TokenBook::changes)).with_limit(self.doorkeeper.limit)
     }
 
-    /// Returns whether the headers still authenticate the same caller with the same rights.
-    pub(super) async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
+    /// Returns whether the headers still authenticate the same caller with the same rights. It may wait for the store.
+    async fn is_still(&self, headers: &HeaderMap) -> Result<bool> {
         let who = self.doorkeeper.who(headers, self.dialled.as_ref(), Asks::Again).await?;
         Ok(who.is_some_and(|who| {
             let is_same = who.scope.tenant == self.scope.tenant && who.scope.user == self.scope.user;
@@ -267,8 +270,8 @@ const OPERATOR: &str = "operator";
 const DIALLED: &str = "dialled";
 
 impl Doorkeeper {
-    pub(super) fn new(scope: Scope, token: Option<Token>, book: Option<TokenBook>, doors: Doors, open: bool) -> Self {
-        Self { scope, token, book, doors, open }
+    pub(super) fn new(scope: Scope, token: Option<Token>, book: Option<TokenBook>, doors: Doors, open: bool, limit: Duration) -> Self {
+        Self { scope, token, book, doors, open, limit }
     }
 
     /// Returns the caller that the headers authenticate, or `None` if they lack a valid token.
@@ -395,15 +398,15 @@ fn adopt_token(route: &str, headers: &mut HeaderMap) -> Result<()> {
 /// The parameters of a path, or why they cannot be read.
 pub(super) type PathParams = std::result::Result<RawPathParams, RawPathParamsRejection>;
 
-/// Authenticates a request within a limit, attaches its caller as an extension, and handles it as work of the caller.
+/// Authenticates a request within the limit of the doorkeeper, attaches its caller as an extension, and handles it as work of the caller.
 pub(super) async fn admit<F: Future<Output = Response>>(
     doorkeeper: &Arc<Doorkeeper>,
-    limit: Duration,
     params: PathParams,
     mut request: Request,
     next: impl FnOnce(Caller, Request) -> F,
 ) -> Response {
     // The lookup of a token may wait for the store.
+    let limit = doorkeeper.limit;
     let caller = match tokio::time::timeout(limit, admitted(doorkeeper, params, &mut request)).await {
         Ok(Ok(caller)) => caller,
         Ok(Err(refused)) => return refused,
@@ -468,7 +471,7 @@ mod tests {
     fn doorkeeper(scope: Scope, token: Option<Token>, book: Option<TokenBook>) -> Doorkeeper {
         let open = token.is_none() && book.is_none();
         let doors = Doors::new(Workspace::builder().build(), McpOptions::default(), HttpLimits::default());
-        Doorkeeper::new(scope, token, book, doors, open)
+        Doorkeeper::new(scope, token, book, doors, open, Duration::from_secs(60))
     }
 
     #[tokio::test]

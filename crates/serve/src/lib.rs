@@ -134,7 +134,7 @@ pub struct ServeOptions {
     pub connections: ConnectionLimits,
     /// The most event streams open at once; further ones are refused. Default 1,024.
     pub streams_max: usize,
-    /// How long an API request may take. Default one minute.
+    /// How long an API request may take, and how long the lookup of a token may take, also for a stream that is open. Default one minute.
     pub deadline: Duration,
     /// How long the response to a request with an `Idempotency-Key` is kept for repetitions, at least a minute. Default a day.
     pub idempotency_time: Duration,
@@ -357,7 +357,7 @@ impl ServeOptions {
         self
     }
 
-    /// Sets how long an API request may take.
+    /// Sets how long an API request and the lookup of a token may take.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -472,7 +472,7 @@ impl HttpServer {
             Arc::new(Layered::new(observed, tree))
         });
         let doors = Doors::new(workspace.clone(), mcp, options.limits);
-        let doorkeeper = Arc::new(Doorkeeper::new(options.scope, options.token, book, doors, is_open));
+        let doorkeeper = Arc::new(Doorkeeper::new(options.scope, options.token, book, doors, is_open, options.deadline));
         let sessions = options.sessions.clone().unwrap_or_else(|| Sessions::new(store.clone()));
         let sweeper = SessionsSweeper::start_counting(sessions.clone(), SWEEP_EVERY, swept.sessions);
         let states = options.states.clone().unwrap_or_else(|| AgentStates::new(store.clone()));

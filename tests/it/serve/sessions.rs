@@ -19,7 +19,7 @@ fn path(text: &str) -> VfsPathBuf {
 }
 
 /// Sends one MCP request, with a session header if a session is given.
-fn send(served: &Served, token: &str, method: &str, session: Option<&str>, more: &[(&str, &str)], body: &Value) -> Answer {
+pub(super) fn send(served: &Served, token: &str, method: &str, session: Option<&str>, more: &[(&str, &str)], body: &Value) -> Answer {
     let bearer = format!("Bearer {token}");
     let mut headers =
         vec![("authorization", bearer.as_str()), ("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
@@ -39,7 +39,7 @@ fn handshake(served: &Served, token: &str, capabilities: &Value) -> Answer {
 }
 
 /// Starts a session and returns its id.
-fn begin(served: &Served, token: &str) -> String {
+pub(super) fn begin(served: &Served, token: &str) -> String {
     let answer = handshake(served, token, &json!({"elicitation": {"form": {}}}));
     assert_eq!(answer.status, 200);
     let session = answer.header("mcp-session-id").expect("a session");
@@ -49,7 +49,7 @@ fn begin(served: &Served, token: &str) -> String {
     session
 }
 
-fn request(id: u64, method: &str, params: Value) -> Value {
+pub(super) fn request(id: u64, method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 

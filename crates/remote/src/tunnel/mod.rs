@@ -124,7 +124,7 @@ pub struct TunnelCounts {
 pub enum TunnelEnd {
     /// The server stops: running requests may finish, within bounds.
     Stopping,
-    /// The machine may no longer connect: running requests fail.
+    /// The machine may no longer connect, or it cannot be checked whether it may: running requests fail.
     Revoked,
 }
 

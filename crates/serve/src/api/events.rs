@@ -6,8 +6,7 @@
 //! recent id.
 
 use super::exchange::{Answer, Asked, json};
-use crate::caller::Caller;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::Stream;
@@ -23,6 +22,7 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::path::VfsPathBuf;
 use treehold_core::shares::{Share, User};
 use treehold_core::wire::THREAD_HEADER;
+use treehold_mcp::Standing;
 
 /// The header with the id of the last event that the client saw.
 pub(super) const LAST_EVENT_ID: &str = "last-event-id";
@@ -95,8 +95,8 @@ pub(super) async fn events(asked: Asked) -> Answer {
     let tail = feed.follow(view, from.position.clone()).await?;
     let opening = Event::default().event(if is_reset { "reset" } else { "open" }).data("{}").id(from.to_string());
     let stopping = asked.api.stopping.subscribe();
-    let (caller, headers) = (asked.caller.clone(), asked.head.headers.clone());
-    let stream = stream(Following { tail, opening: Some(opening), at: from.at, stopping, caller, headers, _place: place });
+    let standing = asked.caller.standing(&asked.head.headers);
+    let stream = stream(Following { tail, opening: Some(opening), at: from.at, stopping, standing, _place: place });
     Ok(sse(stream))
 }
 
@@ -109,9 +109,9 @@ pub(super) fn sse(stream: impl Stream<Item = Result<Event, Infallible>> + Send +
     response
 }
 
-/// Returns whether the token of a stream is still valid for its caller.
-pub(super) async fn is_allowed(caller: &Caller, headers: &HeaderMap) -> bool {
-    caller.is_still(headers).await.unwrap_or_else(|error| {
+/// Returns whether the token of a stream is still valid for its caller. One that cannot be looked up in time is not.
+pub(super) async fn is_allowed(standing: &Standing) -> bool {
+    standing.holds().await.unwrap_or_else(|error| {
         tracing::warn!(%error, "closing a stream of events because its token cannot be checked");
         false
     })
@@ -144,8 +144,7 @@ struct Following {
     /// The last time at which the stream had caught up.
     at: Timestamp,
     stopping: watch::Receiver<bool>,
-    caller: Caller,
-    headers: HeaderMap,
+    standing: Standing,
     _place: StreamSlot,
 }
 
@@ -192,7 +191,7 @@ fn stream(following: Following) -> impl Stream<Item = Result<Event, Infallible>>
             () = tokio::time::sleep(BEAT) => None,
             _ = stopping.wait_for(|is_stopping| *is_stopping) => return None,
         };
-        if !is_allowed(&following.caller, &following.headers).await {
+        if !is_allowed(&following.standing).await {
             return None;
         }
         let event = match found {

@@ -294,19 +294,18 @@ async fn admit_request(State(Entrance { api, doorkeeper }): State<Entrance>, par
         let left = limit.saturating_sub(begun.elapsed());
         one_of_its_user(&api, &caller, request, |request| within_deadline(&api, left, request, held)).await
     };
-    admit(&doorkeeper, limit, params, request, limited).await
+    admit(&doorkeeper, params, request, limited).await
 }
 
 /// Authenticates a request that may last long, and keeps it within the limits of its user. Only the lookup of its caller has a deadline.
 async fn admit_lasting(State(Entrance { api, doorkeeper }): State<Entrance>, params: PathParams, request: Request, next: Next) -> Response {
     let limited = async |caller: Caller, request| one_of_its_user(&api, &caller, request, |request| next.run(request)).await;
-    admit(&doorkeeper, api.limits.deadline, params, request, limited).await
+    admit(&doorkeeper, params, request, limited).await
 }
 
 /// Authenticates a request that no limit of its user applies to. Only the lookup of its caller has a deadline.
 async fn admit_unlimited(State(entrance): State<Entrance>, params: PathParams, request: Request, next: Next) -> Response {
-    let limit = entrance.api.limits.deadline;
-    admit(&entrance.doorkeeper, limit, params, request, |_, request| next.run(request)).await
+    admit(&entrance.doorkeeper, params, request, |_, request| next.run(request)).await
 }
 
 /// Selects the responses to compress: complete ones above a minimum size. A range refers to the uncompressed bytes, and a stream must not

@@ -59,7 +59,12 @@ impl ServedTunnels {
             let until = async {
                 tokio::select! {
                     _ = stopping.wait_for(|is_stopping| *is_stopping) => TunnelEnd::Stopping,
-                    () = standing.ends(CHECKED_EVERY) => TunnelEnd::Revoked,
+                    ended = standing.ends(CHECKED_EVERY) => {
+                        if let Err(error) = ended {
+                            tracing::warn!(%error, "closing a tunnel because its token cannot be checked");
+                        }
+                        TunnelEnd::Revoked
+                    }
                 }
             };
             match tokio::time::timeout(UPGRADE_TIMEOUT, upgrade).await {

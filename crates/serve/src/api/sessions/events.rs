@@ -6,9 +6,7 @@
 use super::super::events::{BEAT, LAST_EVENT_ID, StreamSlot, is_allowed, sse};
 use super::super::exchange::{Answer, Asked};
 use super::absent;
-use crate::caller::Caller;
 use crate::rights::Access;
-use axum::http::HeaderMap;
 use axum::response::sse::Event;
 use futures::Stream;
 use schemars::JsonSchema;
@@ -16,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use tokio::sync::watch;
 use treehold_core::error::{Error, Result};
+use treehold_mcp::Standing;
 use treehold_sessions::{SessionFollower, SessionPosition};
 
 /// Where a stream starts.
@@ -40,14 +39,8 @@ pub(super) async fn follow(asked: Asked) -> Answer {
     let is_reset = after.is_some_and(|after| after != *follower.position());
     let opening = Event::default().event(if is_reset { "reset" } else { "open" }).data("{}").id(follower.position().to_string());
     let stopping = asked.api.stopping.subscribe();
-    let following = Following {
-        follower,
-        opening: Some(opening),
-        stopping,
-        caller: asked.caller.clone(),
-        headers: asked.head.headers.clone(),
-        _slot: slot,
-    };
+    let following =
+        Following { follower, opening: Some(opening), stopping, standing: asked.caller.standing(&asked.head.headers), _slot: slot };
     Ok(sse(stream(following)))
 }
 
@@ -56,8 +49,7 @@ struct Following {
     follower: SessionFollower,
     opening: Option<Event>,
     stopping: watch::Receiver<bool>,
-    caller: Caller,
-    headers: HeaderMap,
+    standing: Standing,
     _slot: StreamSlot,
 }
 
@@ -72,7 +64,7 @@ fn stream(following: Following) -> impl Stream<Item = Result<Event, Infallible>>
             () = tokio::time::sleep(BEAT) => None,
             _ = stopping.wait_for(|is_stopping| *is_stopping) => return None,
         };
-        if !is_allowed(&following.caller, &following.headers).await {
+        if !is_allowed(&following.standing).await {
             return None;
         }
         let event = match found {

@@ -68,10 +68,10 @@ async fn serve(mut socket: WebSocket, mut watching: Watching, running: Option<Ar
                 is_unanswered = true;
                 Message::Ping(Bytes::new())
             }
-            Next::Event(_) if !watching.is_allowed().await => break Ending::Revoked,
-            Next::Event(event) => match serde_json::to_string(&event) {
-                Ok(text) => Message::Text(text.into()),
-                Err(error) => {
+            Next::Event(event) => match (watching.refusal().await, serde_json::to_string(&event)) {
+                (Some(ending), _) => break ending,
+                (None, Ok(text)) => Message::Text(text.into()),
+                (None, Err(error)) => {
                     tracing::error!(%error, "an event of a trace cannot be encoded");
                     break Ending::Failed;
                 }
@@ -102,6 +102,7 @@ fn farewell(ending: Ending) -> CloseFrame {
     let (code, reason) = match ending {
         Ending::Stopping => (close_code::AWAY, "the server is stopping; connect again with the last event_id"),
         Ending::Revoked => (close_code::POLICY, "the token is no longer valid"),
+        Ending::Unchecked => (close_code::AGAIN, "the token cannot be checked now; connect again with the last event_id"),
         Ending::Removed => (close_code::NORMAL, "the trace was removed"),
         Ending::Failed => (close_code::ERROR, "the events cannot be read now; connect again with the last event_id"),
     };

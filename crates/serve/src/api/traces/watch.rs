@@ -3,10 +3,9 @@
 //! A client gets server-sent events, or a WebSocket (`socket.rs`) if it asks for an upgrade. Both have the ids of events, so a client that
 //! reconnects continues after the last event that it saw.
 
-use super::super::events::{BEAT, LAST_EVENT_ID, StreamSlot, is_allowed, sse};
+use super::super::events::{BEAT, LAST_EVENT_ID, StreamSlot, sse};
 use super::super::exchange::{Answer, Asked};
 use super::socket;
-use crate::caller::Caller;
 use crate::rights::Access;
 use axum::http::{HeaderMap, header};
 use axum::response::sse::Event;
@@ -17,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use tokio::sync::watch;
 use treehold_core::error::{Error, ErrorKind, Result};
+use treehold_mcp::Standing;
 use treehold_traces::{EventStream, TraceEvent};
 
 /// Where a stream starts.
@@ -56,10 +56,9 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>> {
 pub(super) struct Watching {
     events: EventStream,
     stopping: watch::Receiver<bool>,
-    /// Completes when the caller is no longer authorized.
-    revoked: BoxFuture<'static, ()>,
-    caller: Caller,
-    headers: HeaderMap,
+    /// Completes when the caller is no longer authorized, with an error if that cannot be checked.
+    revoked: BoxFuture<'static, Result<()>>,
+    standing: Standing,
     _slot: StreamSlot,
 }
 
@@ -80,17 +79,33 @@ pub(super) enum Ending {
     Stopping,
     /// The caller is no longer authorized.
     Revoked,
+    /// Whether the caller is still authorized cannot be checked.
+    Unchecked,
     /// The trace was removed.
     Removed,
     /// The events can no longer be read.
     Failed,
 }
 
+impl Ending {
+    /// Returns how a stream ends whose caller is not known to be authorized.
+    fn of_standing(ended: Result<()>) -> Self {
+        match ended {
+            Ok(()) => Self::Revoked,
+            Err(error) => {
+                tracing::warn!(%error, "closing a stream of a trace because its token cannot be checked");
+                Self::Unchecked
+            }
+        }
+    }
+}
+
 impl Watching {
     fn new(asked: &Asked, events: EventStream, slot: StreamSlot) -> Self {
-        let revoked: BoxFuture<'static, ()> = Box::pin(asked.caller.standing(&asked.head.headers).ends(BEAT));
+        let standing = asked.caller.standing(&asked.head.headers);
+        let revoked: BoxFuture<'static, Result<()>> = Box::pin(standing.clone().ends(BEAT));
         let stopping = asked.api.stopping.subscribe();
-        Self { events, stopping, revoked, caller: asked.caller.clone(), headers: asked.head.headers.clone(), _slot: slot }
+        Self { events, stopping, revoked, standing, _slot: slot }
     }
 
     /// Waits for what comes next. Dropping the future loses nothing.
@@ -98,7 +113,7 @@ impl Watching {
         let found = tokio::select! {
             biased;
             _ = self.stopping.wait_for(|is_stopping| *is_stopping) => return Next::End(Ending::Stopping),
-            () = &mut self.revoked => return Next::End(Ending::Revoked),
+            ended = &mut self.revoked => return Next::End(Ending::of_standing(ended)),
             found = self.events.next() => found,
             () = tokio::time::sleep(BEAT) => return Next::Beat,
         };
@@ -114,9 +129,14 @@ impl Watching {
         }
     }
 
-    /// Returns whether the caller may still read the trace. An event that was found before the token was revoked is not sent after it.
-    pub(super) async fn is_allowed(&mut self) -> bool {
-        is_allowed(&self.caller, &self.headers).await
+    /// Returns why the caller may no longer read the trace, if so. An event that was found before the token was revoked is not sent after
+    /// it.
+    pub(super) async fn refusal(&mut self) -> Option<Ending> {
+        match self.standing.holds().await {
+            Ok(true) => None,
+            Ok(false) => Some(Ending::of_standing(Ok(()))),
+            Err(error) => Some(Ending::of_standing(Err(error))),
+        }
     }
 }
 
@@ -130,8 +150,10 @@ fn stream(watching: Watching) -> impl Stream<Item = Result<Event, Infallible>> {
         let event = match watching.next().await {
             Next::End(_) => return None,
             Next::Beat => Event::default().comment("beat"),
-            Next::Event(_) if !watching.is_allowed().await => return None,
-            Next::Event(event) => told(&event)?,
+            Next::Event(event) => match watching.refusal().await {
+                Some(_) => return None,
+                None => told(&event)?,
+            },
         };
         Some((Ok(event), (None, watching)))
     })
