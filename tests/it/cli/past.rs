@@ -308,6 +308,41 @@ fn undo_of_a_file_that_two_routes_show_succeeds_whichever_is_read_only() {
     }
 }
 
+/// Regression: a rule about one of the routes refused the undo, and the restore of both paths, though another route allowed it.
+#[test]
+fn undo_and_restore_of_a_file_that_two_routes_show_need_one_that_the_rules_allow() {
+    const ROUTES: [&str; 2] = ["/a", "/b"];
+    let undo = &["undo"][..];
+    let restores = [&["/a/f"][..], &["/b/f"], &["/a/f", "/b/f"]];
+    for denied in [&[][..], &["/a"], &["/b"], &["/a", "/b"]] {
+        for named in [None].into_iter().chain(restores.map(Some)) {
+            let case = format!("{denied:?} {named:?}");
+            let home = Home::new();
+            let route =
+                |path: &str| format!("[routes.\"{path}\"]\ntype = \"store\"\nnamespace = \"{{tenant}}//handbook\"\nhistory = {{}}\n");
+            let routes = ROUTES.map(route).concat();
+            home.put("treehold.toml", &routes);
+            for content in ["one", "two"] {
+                home.ok(&["write", "/a/f", content]);
+            }
+            let rule = |path: &&str| format!("[[layers.permissions]]\neffect = \"deny\"\noperations = [\"write\"]\npaths = [\"{path}\"]\n");
+            home.put("treehold.toml", format!("{routes}{}", denied.iter().map(rule).collect::<String>()));
+            let args = named.map_or(undo.to_vec(), |named| [&["restore"], named, &["--at", "v1"]].concat());
+            // A restore is made by a path that it names, an undo by any.
+            let is_allowed =
+                ROUTES.iter().any(|path| !denied.contains(path) && named.is_none_or(|named| named.contains(&&*format!("{path}/f"))));
+            match is_allowed {
+                true => drop(home.ok(&args)),
+                false => assert!(home.error(&args, 5).contains("forbids"), "{case}"),
+            }
+            let expected = if is_allowed { "one" } else { "two" };
+            for path in ["/a/f", "/b/f"] {
+                assert_eq!(home.ok(&["cat", path]), expected, "{case} {path}");
+            }
+        }
+    }
+}
+
 #[test]
 fn undo_of_the_user_counts_in_the_thread_that_made_the_change() {
     let home = Home::new();

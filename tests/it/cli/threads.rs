@@ -90,6 +90,16 @@ fn unreadable_thread_is_an_error() {
     }
     assert_eq!(home.ok(&["store", "get", "default/default/_treehold/threads/heads", "default"]), "\u{1}damaged", "left as it is");
     home.ok(&["write", "/memories/b", "the other tiers are there"]);
+    // Nobody knows its paths, so it goes only where no rule could refuse one.
+    let (route, rules) = ("[routes.\"/\"]\ntype = \"state\"\n", "[[layers.permissions]]\neffect = \"deny\"\npaths = [\"/kept\"]\n");
+    for (operation, is_refused) in [("delete", true), ("write", true), ("read", true), ("append", false)] {
+        home.put("treehold.toml", format!("{route}{rules}operations = [\"{operation}\"]\n"));
+        match is_refused {
+            true => assert!(home.error(&["thread", "rm", "default"], 5).contains("cannot be read"), "{operation}"),
+            false => drop(home.ok(&["thread", "rm", "default"])),
+        }
+    }
+    home.error(&["thread", "rm", "default"], 3);
 }
 
 #[test]

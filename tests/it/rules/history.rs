@@ -240,6 +240,110 @@ async fn quota_beneath_an_overlay_bounds_what_is_applied() {
     assert!(!lower.exists("/b").await.unwrap());
 }
 
+/// What another mount hides at one route of the state is there for nobody: only the rules of a route that has it count.
+#[tokio::test]
+async fn route_at_which_a_mount_hides_the_state_permits_nothing_of_it() {
+    // The state's own `/memories/x` is `/s/memories/x`; at `/memories/x` is a file of the store.
+    for (denied, is_allowed) in [("/s/memories", false), ("/s", false), ("/memories", true), ("/s/else", true)] {
+        let with_rules = |store: &Arc<MemoryStore>, rules: Vec<Rule>| {
+            on(store)
+                .mount("/s", |opening| Ok(opening.state()))
+                .unwrap()
+                .with_state_mount("/s")
+                .unwrap()
+                .backend("/memories", Arc::new(StateBackend::new()))
+                .unwrap()
+                .layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree)))
+                .build()
+        };
+        let store = Arc::default();
+        let open = with_rules(&store, Vec::new());
+        let session = open.session(scope("main")).await.unwrap();
+        let mut old = None;
+        for text in ["old", "new"] {
+            session.backend().write("/s/memories/x", text).await.unwrap();
+            old = old.or(Some(session.checkpoint(PutOptions::new()).await.unwrap()));
+        }
+        let old = old.unwrap();
+        session.save().await.unwrap();
+        let limited = with_rules(&store, vec![deny(Operations::ALL, denied)]).session(scope("main")).await.unwrap();
+
+        let states = async |at: At| open.checkpointer().unwrap().open(&scope("main"), at).await.unwrap().unwrap().state;
+        let (older, newer) = (states(At::Id(old.id)).await, states(At::Latest).await);
+        let shown = limited.diff(&older, &newer, None, 10).await.unwrap().paths;
+        assert_eq!(shown.len(), usize::from(is_allowed), "{denied}");
+        let restored = limited.restore(old.id, PutOptions::new()).await;
+        assert_eq!(restored.is_ok(), is_allowed, "{denied}: {restored:?}");
+        session.reload().await.unwrap();
+        let expected = if is_allowed { "old" } else { "new" };
+        assert_eq!(session.backend().read_text("/s/memories/x").await.unwrap(), expected, "{denied}");
+        restored.err().iter().for_each(refused);
+    }
+}
+
+/// Regression: what replaces a state had to be allowed by every route that shows it, also by a read-only one.
+#[tokio::test]
+async fn state_that_two_routes_show_is_replaced_and_shown_where_one_of_them_allows_it() {
+    const ROUTES: [&str; 2] = ["/one", "/two"];
+    // For each limit: the denied operations, the path beneath the route, and whether a change, a removal, and a look remain allowed.
+    let limits = [
+        (None, "", [true, true, true]),
+        (Some(Operations::WRITE), "", [false, false, true]),
+        (Some(Operations::WRITE), "/x", [false, false, true]),
+        (Some(OpKind::Write.into()), "/y", [false, true, true]),
+        (Some(OpKind::Delete.into()), "", [true, false, true]),
+        (Some(OpKind::Read.into()), "", [true, true, true]),
+        (Some(Operations::ALL), "", [false, false, false]),
+        (Some(Operations::WRITE), "/elsewhere", [true, true, true]),
+    ];
+    let with_rules = |store: &Arc<MemoryStore>, rules: Vec<Rule>| {
+        let mut builder = on(store).mount("/", |_| Ok(Arc::new(StateBackend::new()))).unwrap();
+        for route in ROUTES {
+            builder = builder.mount(route, |opening| Ok(opening.state())).unwrap().with_state_mount(route).unwrap();
+        }
+        builder.layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree))).build()
+    };
+    for (one, other) in limits.iter().flat_map(|one| limits.iter().map(move |other| (one, other))) {
+        let denied =
+            [one, other].into_iter().zip(ROUTES).filter_map(|((operations, at, _), route)| Some(((*operations)?, format!("{route}{at}"))));
+        let rules: Vec<Rule> = denied.map(|(operations, at)| deny(operations, &at)).collect();
+        let allows = |what: usize| one.2[what] || other.2[what];
+        let case = format!("{rules:?}");
+        let store = Arc::default();
+        let open = with_rules(&store, Vec::new());
+        let session = open.session(scope("main")).await.unwrap();
+        let mut old = None;
+        for text in ["old", "new"] {
+            for file in ["/one/x", "/one/y"] {
+                session.backend().write(file, text).await.unwrap();
+            }
+            old = old.or(Some(session.checkpoint(PutOptions::new()).await.unwrap()));
+        }
+        let old = old.unwrap();
+        session.save().await.unwrap();
+        let ruled = with_rules(&store, rules);
+        let limited = ruled.session(scope("main")).await.unwrap();
+
+        let states = async |at: At| open.checkpointer().unwrap().open(&scope("main"), at).await.unwrap().unwrap().state;
+        let (older, newer) = (states(At::Id(old.id)).await, states(At::Latest).await);
+        let shown = limited.diff(&older, &newer, None, 10).await.unwrap().paths;
+        assert_eq!(shown.len(), if allows(2) { 2 } else { 0 }, "{case}");
+
+        let forked = limited.fork(At::Id(old.id), "fork", &PutOptions::new()).await;
+        assert_eq!(forked.is_ok(), allows(0), "{case}: {forked:?}");
+        let restored = limited.restore(old.id, PutOptions::new()).await;
+        assert_eq!(restored.is_ok(), allows(0), "{case}: {restored:?}");
+        session.reload().await.unwrap();
+        let expected = if allows(0) { "old" } else { "new" };
+        assert_eq!(session.backend().read_text("/two/x").await.unwrap(), expected, "{case}");
+        let removed = ruled.delete_thread(&scope("main")).await;
+        assert_eq!(removed.is_ok(), allows(1), "{case}: {removed:?}");
+        for error in [forked.err(), restored.err(), removed.err()].into_iter().flatten() {
+            refused(&error);
+        }
+    }
+}
+
 /// Regression: restores and merges stored 792,001 bytes under a quota of 100,000.
 #[tokio::test]
 async fn restore_merge_and_fork_obey_a_quota() {

@@ -1,7 +1,15 @@
 //! Threads over HTTP: separate states, checkpoints, forks and merges; tools and memory.
 
-use super::Served;
+use super::{Served, ruled, workspace};
 use serde_json::json;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+use treehold::checkpoint::{StoreCheckpointer, namespace_of};
+use treehold::layer::{Layered, Operations, ReadOnly, Rule};
+use treehold::ops::OpKind;
+use treehold::serve::{Access, Rights};
+use treehold::store::{Batch, Namespace, ScanOptions, Store};
+use treehold::{MemoryStore, Scope, VfsPathBuf, Workspace};
 
 #[test]
 fn threads_have_separate_states_and_share_memories() {
@@ -76,4 +84,104 @@ fn concurrent_writers_of_one_thread_lose_nothing() {
         }
     });
     assert_eq!(served.get("/v1/threads/t/fs/log").text().lines().count(), 40);
+}
+
+/// The part of a saved thread that is damaged.
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    /// The record of its newest checkpoint.
+    Head,
+    /// The pages with its paths.
+    Pages,
+}
+
+fn threads(kind: &str) -> Namespace {
+    namespace_of(&Scope::new().with_tenant("acme").with_user("ada"), kind).unwrap()
+}
+
+/// Returns a store with a thread `bad` that cannot be read.
+fn damaged(damage: Damage) -> Arc<dyn Store> {
+    let served = Served::start();
+    assert_eq!(served.put("/v1/threads/bad/fs/dir/a", b"x").status, 201);
+    let store = served.store.clone();
+    served.block_on(async {
+        let batch = match damage {
+            Damage::Head => Batch::new().put(&threads("heads"), "bad", b"\x01damaged".to_vec()),
+            Damage::Pages => {
+                let pages = threads("pages");
+                let found = store.scan(&pages, ScanOptions::new()).await.unwrap().entries;
+                assert!(!found.is_empty());
+                found.iter().fold(Batch::new(), |batch, entry| batch.delete(&pages, entry.key()))
+            }
+        };
+        store.commit(batch).await.unwrap();
+    });
+    store
+}
+
+/// Regression: a server refused to remove a thread that cannot be read, whoever asked.
+#[test]
+fn unreadable_thread_is_removed_where_nothing_could_refuse_one_of_its_paths() {
+    let deny = |operations: Operations, pattern: &str| Rule::deny(operations, [pattern]).unwrap();
+    let allow = |pattern: &str| Rule::allow(Operations::ALL, [pattern]).unwrap();
+    let delete = Operations::from(OpKind::Delete);
+    let whole = || Rights::new(Access::Admin);
+    let part = || whole().with_paths([VfsPathBuf::parse("/dir").unwrap()]);
+    let cases = [
+        (vec![], whole(), true),
+        (vec![], part(), false),
+        (vec![allow("/dir")], whole(), true),
+        (vec![deny(OpKind::Write.into(), "/kept")], whole(), true),
+        (vec![allow("/"), deny(Operations::ALL, "/kept")], whole(), true),
+        (vec![allow("/"), deny(Operations::ALL, "/kept")], part(), false),
+        (vec![deny(Operations::WRITE, "/kept")], whole(), false),
+        (vec![deny(Operations::READ, "/kept")], whole(), false),
+        (vec![deny(delete, "/**/*.lock")], whole(), false),
+        (vec![deny(delete, "/memories/kept")], whole(), false),
+        (vec![Rule::ask(delete, ["/kept"]).unwrap()], whole(), false),
+    ];
+    for (rules, rights, is_removed) in cases {
+        for damage in [Damage::Head, Damage::Pages] {
+            let case = format!("{rules:?} {rights:?} {damage:?}");
+            let store = damaged(damage);
+            let (admin, lent) = removal(ruled(&store, rules.clone()), &store, rights.clone());
+            match is_removed {
+                true => assert_eq!((admin, lent), (404, (204, String::new())), "{case}"),
+                false => {
+                    assert_eq!((admin, lent.0), (500, 403), "{case}: {}", lent.1);
+                    let told = |words: &str| assert!(lent.1.contains(words), "{case}: {}", lent.1);
+                    told("\"code\":\"permission_denied\"");
+                    told("the thread cannot be read");
+                    told("remove it as a caller whose rules refuse nothing");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn unreadable_thread_of_a_read_only_tree_is_not_removed() {
+    for damage in [Damage::Head, Damage::Pages] {
+        let store = damaged(damage);
+        let shut = Workspace::builder().mount("/", |opening| Ok(Arc::new(Layered::new(ReadOnly::new(), opening.state())))).unwrap();
+        let shut = shut.with_state_mount("/").unwrap().checkpointer(StoreCheckpointer::new(store.clone())).build();
+        let (left, (status, told)) = removal(shut, &store, Rights::new(Access::Admin));
+        assert_eq!((left, status), (500, 403), "{told}");
+        assert!(told.contains("\"code\":\"read_only\""), "{told}");
+    }
+    // What a store lacks is not damaged.
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    assert_eq!(removal(workspace(&store), &store, Rights::new(Access::Admin)).1.0, 404);
+}
+
+/// Removes the thread `bad` through a new server. Returns the status of its files afterwards, and the answer with its status.
+fn removal(workspace: Workspace, store: &Arc<dyn Store>, rights: Rights) -> (u16, (u16, String)) {
+    let served = Served::of(Runtime::new().unwrap(), workspace, store.clone(), |options| options.with_tokens(true));
+    let as_bearer = |token: &str, method: &str, path: &str| {
+        let answer = served.send(method, path, &[("authorization", &format!("Bearer {token}"))], b"");
+        (answer.status, answer.text())
+    };
+    let answer = as_bearer(&served.token("acme", "ada", rights), "DELETE", "/v1/threads/bad");
+    let left = as_bearer(&served.token("acme", "ada", Rights::new(Access::Admin)), "GET", "/v1/threads/bad/fs/dir/a").0;
+    (left, answer)
 }

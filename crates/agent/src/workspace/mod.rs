@@ -125,7 +125,7 @@ impl Workspace {
     /// Opens the tree of a scope with a thread's state. Returns it with the mount points of the state, and the kinds of all its mounts.
     pub(crate) fn reviewer(&self, scope: &Scope, live: &Arc<LiveThread>) -> Result<(Reviewer, Reach)> {
         let (tree, reach) = self.tree(&Opening::new(scope, live))?;
-        Ok((Reviewer::new(tree, reach.places()), reach))
+        Ok((Reviewer::new(tree, reach.places()).with_mounts(self.0.places.clone()), reach))
     }
 
     /// Opens every mount. Returns the tree, and which part of it is the thread's state.
@@ -330,8 +330,11 @@ impl Workspace {
 
     /// Removes a saved thread with all its checkpoints and the record of its calls.
     ///
+    /// A thread that cannot be read is removed if the tree would refuse the removal of no file, whatever its path.
+    ///
     /// # Errors
     /// The errors of [`Backend::review`], which checks the removal of everything that the thread holds;
+    /// [`PermissionDenied`](ErrorKind::PermissionDenied) for one that cannot be read where a rule could refuse a path;
     /// [`NotFound`](treehold_core::error::ErrorKind::NotFound) when the thread does not exist (a leftover record is removed all the same),
     /// [`Unsupported`](treehold_core::error::ErrorKind::Unsupported) in a workspace that saves no threads, and the errors of the store.
     pub async fn delete_thread(&self, scope: &Scope) -> Result<()> {
@@ -352,19 +355,31 @@ impl Workspace {
     /// Lets the tree review the removal of everything that a thread holds. Without layers, its mounts may refuse it all the same.
     async fn review_deletion(&self, scope: &Scope, checkpointer: &dyn Checkpointer) -> Result<()> {
         let (reviewer, _) = self.reviewer(scope, &self.new_live(scope))?;
-        match checkpointer.open(scope, At::Latest).await {
-            Ok(None) => return Ok(()),
-            Ok(Some(newest)) if newest.checkpoint.entries > 0 => {
-                return reviewer.allow(&newest.state, &StateSnapshot::default()).await;
+        let reviewed = match checkpointer.open(scope, At::Latest).await {
+            Ok(None) => Ok(()),
+            Ok(Some(newest)) if newest.checkpoint.entries > 0 => reviewer.allow(&newest.state, &StateSnapshot::default()).await,
+            Ok(Some(_)) => {
+                // A read-only mount refuses whatever the paths are.
+                let whole = Difference::new(VfsPathBuf::root(), Some(Standing::Directory), None);
+                reviewer.ask(ReviewPurpose::Change, &[whole]).await.map(drop)
             }
-            Ok(Some(_)) => {}
-            // An unreadable thread can be removed in a workspace without layers, which could decide by its paths.
-            Err(error) if error.kind() == ErrorKind::Corrupt && self.0.layers.is_empty() => {}
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
+        };
+        let Err(damaged) = reviewed else { return Ok(()) };
+        if damaged.kind() != ErrorKind::Corrupt {
+            return Err(damaged);
         }
-        // A read-only mount refuses whatever the paths are.
-        let whole = Difference::new(VfsPathBuf::root(), Some(Standing::Directory), None);
-        reviewer.ask(ReviewPurpose::Change, &[whole]).await.map(drop)
+        reviewer.allow_unread_removal().await.map_err(|refused| match refused.kind() {
+            ErrorKind::PermissionDenied => {
+                let message = format!(
+                    "the thread cannot be read, so it is unknown which files its removal takes away, and a rule may protect some of them; \
+                     remove it as a caller whose rules refuse nothing: {}",
+                    damaged.message()
+                );
+                Error::new(ErrorKind::PermissionDenied, message)
+            }
+            _ => refused,
+        })
     }
 
     /// Reports to the feed that the state of a thread was replaced, by a restore, merge or fork. For callers that move a thread's head

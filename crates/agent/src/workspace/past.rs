@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use std::fmt;
 use std::sync::Arc;
+use treehold_core::clock::{InvalidAge, parse_age};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{
     ApplyOptions, Capabilities, Change, Changed, Entry, FileRead, Forgotten, GlobOptions, GlobResult, GrepOptions, GrepResult, Listing,
@@ -40,14 +41,12 @@ impl From<Error> for Refusal {
     }
 }
 
-/// A tree with a history, and the mounts that show it.
+/// A tree with a history.
 #[derive(Debug)]
 pub(crate) struct History {
-    /// The mount to change it by: the first that the caller may know of and that takes changes.
-    pub(crate) mount: VfsPathBuf,
+    /// The mounts that show it. Those that the caller may know of and that take changes come first, then by path.
+    pub(crate) mounts: Vec<VfsPathBuf>,
     pub(crate) tree: StoreBackend,
-    /// The other mounts of the same rows.
-    pub(crate) others: Vec<VfsPathBuf>,
 }
 
 impl History {
@@ -133,6 +132,10 @@ impl Workspace {
         let past = match self.state_as_of(scope, name, time).await {
             Ok(history) if moment.is_err() => Past::of(history),
             Ok(history) => Past { checkpoint: Ok(history), files: moment.map_err(Refusal::from) },
+            // An age out of bounds means nothing to any mount.
+            Err(error) if is_about_the_name(&error) && parse_age(name).is_err_and(InvalidAge::is_out_of_bounds) => {
+                return Err(moment.err().unwrap_or(error));
+            }
             // The name can still mean something to the other mounts.
             Err(error) if moment.is_ok() && is_about_the_name(&error) => {
                 Past { checkpoint: Err(error.into()), files: moment.map_err(Refusal::from) }
@@ -173,16 +176,18 @@ impl Workspace {
     pub(crate) fn histories(&self, scope: &Scope, thread: &Arc<LiveThread>) -> Result<Vec<History>> {
         let mut histories: Vec<History> = Vec::new();
         for (mount, open) in &self.0.histories {
-            let mut history = History { mount: mount.clone(), tree: open(scope)?, others: Vec::new() };
-            let Some(known) = histories.iter_mut().find(|known| known.has_rows_of(&history)) else {
-                histories.push(history);
-                continue;
-            };
-            if self.rank(scope, thread, mount)? > self.rank(scope, thread, &known.mount)? {
-                history.others = std::mem::take(&mut known.others);
-                std::mem::swap(known, &mut history);
+            let history = History { mounts: vec![mount.clone()], tree: open(scope)? };
+            match histories.iter_mut().find(|known| known.has_rows_of(&history)) {
+                Some(known) => known.mounts.extend(history.mounts),
+                None => histories.push(history),
             }
-            known.others.push(history.mount);
+        }
+        for history in histories.iter_mut().filter(|history| history.mounts.len() > 1) {
+            let ranks = history.mounts.iter().map(|mount| self.rank(scope, thread, mount)).collect::<Result<Vec<_>>>()?;
+            let mut ranked: Vec<_> = ranks.into_iter().zip(std::mem::take(&mut history.mounts)).collect();
+            // Those of one rank stay in path order.
+            ranked.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+            history.mounts = ranked.into_iter().map(|(_, mount)| mount).collect();
         }
         Ok(histories)
     }

@@ -42,7 +42,7 @@ pub(super) async fn review_answers_for_each_path_and_changes_nothing(tree: Subje
         Difference::new(tree.path("/b"), None, Some(Standing::Directory)),
         Difference::new(tree.path("/c"), Some(Standing::File(1)), None),
     ];
-    for purpose in [ReviewPurpose::Change, ReviewPurpose::Show, ReviewPurpose::Consent] {
+    for purpose in [ReviewPurpose::Change, ReviewPurpose::Permit, ReviewPurpose::Show, ReviewPurpose::Consent] {
         let review = Review::new(purpose, tree.path("/"), differences.clone());
         assert_eq!(tree.backend().review(&review).await.expect("no path is withheld"), [Sight::Open; 3]);
     }

@@ -64,6 +64,10 @@ impl Difference {
 pub enum ReviewPurpose {
     /// The differences are about to be made. One that may not be made refuses all of them.
     Change,
+    /// It is about to be decided by which of several paths of the same files the differences are made. Rules and read-only trees refuse as
+    /// for [`Change`](Self::Change), but nobody is asked: what needs approval is refused only if nobody can give it. The change itself is
+    /// reviewed afterwards.
+    Permit,
     /// The differences are about to be shown. The answer says how much of each may be shown; nothing is refused.
     Show,
     /// A person is about to be asked whether the differences may be made. The answer collects what needs consent, so that one question
@@ -100,18 +104,28 @@ pub struct Review {
     /// Whether the tree shows the result already, as that of an overlay does before its changes are written to the lower tree. Who may
     /// make the differences is reviewed all the same, but the tree does not grow by them.
     pub is_shown: bool,
+    /// Whether each difference stands for any differences at and beneath its path, because nobody knows them: the state cannot be read. A
+    /// layer that could refuse one of them refuses the review.
+    pub covers_beneath: bool,
 }
 
 impl Review {
     /// Creates a review of differences at and beneath `at`.
     pub fn new(purpose: ReviewPurpose, at: impl Into<VfsPathBuf>, differences: Vec<Difference>) -> Self {
-        Self { purpose, at: at.into(), differences, is_shown: false }
+        Self { purpose, at: at.into(), differences, is_shown: false, covers_beneath: false }
     }
 
     /// Sets whether the tree shows the result already.
     #[must_use]
     pub fn with_is_shown(mut self, is_shown: bool) -> Self {
         self.is_shown = is_shown;
+        self
+    }
+
+    /// Sets whether each difference stands for any differences at and beneath its path.
+    #[must_use]
+    pub fn with_covers_beneath(mut self, covers_beneath: bool) -> Self {
+        self.covers_beneath = covers_beneath;
         self
     }
 
@@ -125,7 +139,7 @@ impl Review {
     pub fn map_paths(&self, mut map: impl FnMut(&VfsPath) -> VfsPathBuf) -> Self {
         let at = map(&self.at);
         let differences = self.differences.iter().map(|one| Difference { path: map(&one.path), ..one.clone() }).collect();
-        Self { purpose: self.purpose, at, differences, is_shown: self.is_shown }
+        Self { at, differences, ..*self }
     }
 }
 
@@ -135,9 +149,11 @@ mod tests {
 
     #[test]
     fn mapped_review_keeps_all_but_its_paths() {
-        let review = Review::new(ReviewPurpose::Change, VfsPathBuf::root(), Vec::new()).with_is_shown(true);
-        let mapped = review.map_paths(|path| VfsPathBuf::parse("/m").expect("a legal path").concat(path));
-        assert_eq!((mapped.purpose, mapped.at.as_str(), mapped.is_shown), (ReviewPurpose::Change, "/m", true));
+        let review = Review::new(ReviewPurpose::Change, VfsPathBuf::root(), Vec::new());
+        for review in [review.clone().with_is_shown(true), review.with_covers_beneath(true)] {
+            let mapped = review.map_paths(|path| VfsPathBuf::parse("/m").expect("a legal path").concat(path));
+            assert_eq!(mapped, Review { at: VfsPathBuf::parse("/m").expect("a legal path"), ..review });
+        }
     }
 
     #[test]

@@ -135,7 +135,8 @@ pub trait Backend: Send + Sync + fmt::Display + fmt::Debug {
     /// Asks the tree and all its layers about differences that bypass [`apply`](Backend::apply), such as a restore of the
     /// state, before they are made. The review itself changes nothing. Returns how much of each difference may be shown.
     ///
-    /// A wrapper passes the review on in the paths of the inner tree; a tree without rules returns [`Review::open`].
+    /// A wrapper passes the review on in the paths of the inner tree; a tree without rules returns [`Review::open`]. Where
+    /// [`Review::covers_beneath`] is set, a wrapper that decides by paths refuses if it could refuse any path beneath.
     ///
     /// # Errors
     /// If the differences are about to be made, the errors with which [`apply`](Backend::apply) would refuse such changes: of rules

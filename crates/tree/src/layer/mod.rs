@@ -63,7 +63,8 @@ pub trait Layer: Send + Sync + fmt::Debug {
     /// The layer's own, and those of the inner backend.
     async fn around<T: Reply>(&self, op: Op<'_>, next: Next<'_, T>) -> Result<T>;
 
-    /// Refuses changes that bypass [`apply`](Backend::apply) (see [`Backend::review`]). Allows all by default.
+    /// Refuses changes that bypass [`apply`](Backend::apply) (see [`Backend::review`]). Allows all by default. A layer that decides by
+    /// paths also considers [`Review::covers_beneath`].
     ///
     /// # Errors
     /// The layer's own.

@@ -53,7 +53,7 @@ impl Layer for ReadOnly {
 
     fn review(&self, review: &Review) -> Result<()> {
         match review.differences.first() {
-            Some(first) if review.purpose == ReviewPurpose::Change => Err(Error::read_only(&first.path)),
+            Some(first) if matches!(review.purpose, ReviewPurpose::Change | ReviewPurpose::Permit) => Err(Error::read_only(&first.path)),
             _ => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ use crate::session::Session;
 use crate::workspace::time_of;
 use jiff::Timestamp;
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use treehold_core::error::Result;
 use treehold_core::ops::Author;
 use treehold_core::path::VfsPathBuf;
@@ -24,6 +25,9 @@ pub enum UndoOf {
     User,
 }
 
+/// What a call changed in a tree, and the mounts that show the tree, the most suitable to change it by first.
+pub(super) type ChangedFiles = (Arc<[VfsPathBuf]>, StoreBackend, RecordedCall);
+
 /// A call that can be undone.
 pub(super) struct UndoableCall {
     pub(super) id: String,
@@ -31,7 +35,7 @@ pub(super) struct UndoableCall {
     /// The time of its id.
     began: Timestamp,
     pub(super) author: Author,
-    pub(super) files: Vec<(VfsPathBuf, StoreBackend, RecordedCall)>,
+    pub(super) files: Vec<ChangedFiles>,
     /// The first of its consecutive checkpoints.
     pub(super) checkpoint: Option<Checkpoint>,
     /// The last of them.
@@ -45,7 +49,7 @@ impl Session {
         (author.tenant, author.user) = (self.scope.tenant.clone(), self.scope.user.clone());
         let thread = (of == UndoOf::Thread).then(|| self.scope.thread.clone());
         let trees = self.workspace.histories(&self.scope, &self.thread)?.into_iter();
-        let mut sources: Vec<Source> = trees.map(|history| Source::of_tree(history.mount, history.tree, author.clone())).collect();
+        let mut sources: Vec<Source> = trees.map(|history| Source::of_tree(history.mounts.into(), history.tree, author.clone())).collect();
         if of == UndoOf::Thread && self.workspace.checkpointer().is_some() {
             sources.push(Source::of_checkpoints(self));
         }
@@ -104,26 +108,26 @@ impl UndoableCall {
             }
             (Some(_), _) => {}
         }
-        let Some((mount, tree, recorded)) = step.files else { return };
-        match self.files.iter_mut().find(|(other, ..)| *other == mount) {
+        let Some((mounts, tree, recorded)) = step.files else { return };
+        match self.files.iter_mut().find(|(other, ..)| *other == mounts) {
             Some((_, _, before)) => {
                 let known: HashSet<&VfsPathBuf> = before.paths.iter().collect();
                 let paths: Vec<VfsPathBuf> = recorded.paths.into_iter().filter(|path| !known.contains(path)).collect();
                 before.paths.extend(paths);
                 before.is_cut |= recorded.is_cut;
             }
-            None => self.files.push((mount, tree, recorded)),
+            None => self.files.push((mounts, tree, recorded)),
         }
     }
 }
 
-/// A part of a call: what it changed in one mount.
+/// A part of a call: what it changed in one tree.
 struct Step {
     id: String,
     at: Timestamp,
     author: Author,
     undoes: Option<String>,
-    files: Option<(VfsPathBuf, StoreBackend, RecordedCall)>,
+    files: Option<ChangedFiles>,
     checkpoint: Option<Checkpoint>,
 }
 
@@ -135,14 +139,14 @@ struct Source<'s> {
 }
 
 enum SourceKind<'s> {
-    Tree { mount: VfsPathBuf, tree: Box<StoreBackend>, author: Box<Author>, after: Option<String> },
+    Tree { mounts: Arc<[VfsPathBuf]>, tree: Box<StoreBackend>, author: Box<Author>, after: Option<String> },
     Checkpoints { session: &'s Session, after: Option<CheckpointId> },
 }
 
 impl<'s> Source<'s> {
-    fn of_tree(mount: VfsPathBuf, tree: StoreBackend, author: Author) -> Self {
+    fn of_tree(mounts: Arc<[VfsPathBuf]>, tree: StoreBackend, author: Author) -> Self {
         Self {
-            kind: SourceKind::Tree { mount, tree: Box::new(tree), author: Box::new(author), after: None },
+            kind: SourceKind::Tree { mounts, tree: Box::new(tree), author: Box::new(author), after: None },
             read: VecDeque::new(),
             is_over: false,
         }
@@ -166,7 +170,7 @@ impl<'s> Source<'s> {
 
     async fn fill(&mut self) -> Result<()> {
         match &mut self.kind {
-            SourceKind::Tree { mount, tree, author, after } => {
+            SourceKind::Tree { mounts, tree, author, after } => {
                 let (calls, next) = tree.calls(author, after.take(), PAGE).await?;
                 self.is_over = next.is_none();
                 *after = next;
@@ -175,7 +179,7 @@ impl<'s> Source<'s> {
                     at: call.at,
                     author: call.author.clone(),
                     undoes: call.author.undoes.clone(),
-                    files: Some((mount.clone(), StoreBackend::clone(tree), call)),
+                    files: Some((mounts.clone(), StoreBackend::clone(tree), call)),
                     checkpoint: None,
                 }));
             }

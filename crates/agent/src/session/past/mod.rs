@@ -1,10 +1,12 @@
 //! The past of files: their versions, restoring them, and undoing calls, within the rules of the session's tree.
 //!
-//! `log` lists versions, `restore` writes them again, and `undo` reverts the call that `calls` finds.
+//! `log` lists versions, `restore` writes them again, and `undo` reverts the call that `calls` finds. `road` chooses the paths of the
+//! changes where several mounts show the same rows.
 
 mod calls;
 mod log;
 mod restore;
+mod road;
 mod undo;
 
 pub use calls::UndoOf;

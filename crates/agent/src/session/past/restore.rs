@@ -1,6 +1,7 @@
 //! Restoring files and directories to what they were at a moment.
 
 use super::RESTORE_BYTES_MAX;
+use super::road::Road;
 use crate::session::Session;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,8 @@ impl Session {
     /// Restores files and directories to what they were at a moment, as [`Workspace::tree_as_of`](crate::workspace::Workspace::tree_as_of)
     /// names it. A path that did not exist then is removed. A directory gets the files that it had; what it has besides is removed.
     ///
-    /// Returns the changes; files that are as they were are left alone. Paths in several mounts are restored in as many steps.
+    /// Returns the changes; files that are as they were are left alone. Paths in several mounts are restored in as many steps. A file that
+    /// is named by several paths, because several mounts show it, is changed once, by one that the tree permits.
     ///
     /// Cost: reads all content, then and now.
     ///
@@ -32,7 +34,8 @@ impl Session {
     /// Returns the changes that [`Session::restore_files`] would make now, and makes none. A directory that did not exist then is one
     /// recursive removal.
     ///
-    /// Cost: reads all content, then and now.
+    /// Cost: reads all content, then and now. Where several mounts show the same rows, one review for each of them, and one for each path
+    /// if none permits everything.
     ///
     /// # Errors
     /// As [`Session::restore_files`], without those of writing.
@@ -42,22 +45,40 @@ impl Session {
         for path in paths {
             changes.restore(path).await?;
         }
-        self.without_repeats(changes.changes)
+        self.without_repeats(changes.changes).await
     }
 
-    /// Leaves out changes of files that other changes reach through another mount of the same rows.
-    fn without_repeats(&self, changes: Vec<Change>) -> Result<Vec<Change>> {
+    /// Keeps one of several changes of the same file through several mounts of its rows: one that the tree permits, if it permits any.
+    async fn without_repeats(&self, changes: Vec<Change>) -> Result<Vec<Change>> {
         let histories = self.workspace.histories(&self.scope, &self.thread)?;
-        let named: BTreeSet<VfsPathBuf> = changes.iter().map(|change| change.path().to_owned()).collect();
-        let mut kept = BTreeSet::new();
-        let is_first = |change: &Change| {
-            let path = change.path();
-            let mount = self.workspace.mount_of(path);
-            let Some(history) = histories.iter().find(|history| history.others.iter().any(|other| **other == *mount)) else { return true };
-            let same = history.mount.concat(path.strip_prefix(mount).unwrap_or(VfsPath::ROOT));
-            !named.contains(&same) && kept.insert(same)
-        };
-        Ok(changes.into_iter().filter(is_first).collect())
+        let mut repeats: BTreeSet<usize> = BTreeSet::new();
+        for history in &histories {
+            if history.mounts.len() < 2 {
+                continue;
+            }
+            let mut files: BTreeMap<VfsPathBuf, Vec<(usize, Road)>> = BTreeMap::new();
+            for (number, change) in changes.iter().enumerate() {
+                let at = self.workspace.mount_of(change.path());
+                let Some(mount) = history.mounts.iter().position(|mount| **mount == *at) else { continue };
+                let file = change.path().strip_prefix(at).unwrap_or(VfsPath::ROOT).to_owned();
+                files.entry(file).or_default().push((number, Road { mount, change: change.clone() }));
+            }
+            let (mut numbers, mut roads) = (Vec::new(), Vec::new());
+            for mut of_file in files.into_values().filter(|of_file| of_file.len() > 1) {
+                of_file.sort_by_key(|(_, road)| road.mount);
+                let (of_file, by): (Vec<usize>, Vec<Road>) = of_file.into_iter().unzip();
+                numbers.push(of_file);
+                roads.push(by);
+            }
+            // A change that is refused everywhere is refused when it is made.
+            let (chosen, _) = self.choose_roads(&roads).await;
+            for (numbers, chosen) in numbers.into_iter().zip(chosen) {
+                let kept = numbers[chosen];
+                repeats.extend(numbers.into_iter().filter(|number| *number != kept));
+            }
+        }
+        let changes = changes.into_iter().enumerate().filter(|(number, _)| !repeats.contains(number));
+        Ok(changes.map(|(_, change)| change).collect())
     }
 }
 

@@ -14,13 +14,13 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use treehold_core::error::{Error, ErrorKind};
-use treehold_core::ops::{Author, ReadOptions};
+use treehold_core::ops::{ApplyOptions, Author, Change, OpKind, ReadOptions, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::scope::Scope;
 use treehold_store::{MemoryStore, Namespace, Store};
 use treehold_tree::backend::{Backend, BackendExt, HistoryPolicy, StoreBackend};
 use treehold_tree::checkpoint::{At, PruneOptions, PutOptions, StoreCheckpointer};
-use treehold_tree::layer::{Layered, ReadOnly};
+use treehold_tree::layer::{Layered, Operations, Permissions, ReadOnly, Rule};
 
 /// All files with their contents.
 type Files = BTreeMap<VfsPathBuf, Bytes>;
@@ -304,5 +304,119 @@ async fn undo_and_restore_change_rows_once_that_several_mounts_show() {
         let restored = session.restore_files(&[first.clone(), second.clone()], "v2").await.expect("restored");
         assert_eq!(restored.iter().map(|changed| &changed.path).collect::<Vec<_>>(), [written]);
         assert_eq!((read(&first).await.as_deref(), read(&second).await.as_deref()), (Some("two"), Some("two")), "{mounts:?}");
+    }
+}
+
+/// How a mount of rows is restricted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    None,
+    ReadOnly,
+    NoWrite,
+    NoWriteOfX,
+    NoWriteOfY,
+    NoRead,
+    Hidden,
+}
+
+impl Limit {
+    const ALL: [Self; 7] = [Self::None, Self::ReadOnly, Self::NoWrite, Self::NoWriteOfX, Self::NoWriteOfY, Self::NoRead, Self::Hidden];
+
+    /// Returns what the rules deny at a mount.
+    fn denied(self, mount: &str) -> Option<(Operations, String)> {
+        match self {
+            Self::None | Self::ReadOnly => None,
+            Self::NoWrite => Some((Operations::WRITE, mount.to_owned())),
+            Self::NoWriteOfX => Some((Operations::WRITE, format!("{mount}/x"))),
+            Self::NoWriteOfY => Some((Operations::WRITE, format!("{mount}/y"))),
+            Self::NoRead => Some((OpKind::Read.into(), mount.to_owned())),
+            Self::Hidden => Some((Operations::ALL, mount.to_owned())),
+        }
+    }
+
+    fn reads(self) -> bool {
+        !matches!(self, Self::NoRead | Self::Hidden)
+    }
+
+    fn writes(self, file: &str) -> bool {
+        match self {
+            Self::None | Self::NoRead => true,
+            Self::NoWriteOfX => file != "x",
+            Self::NoWriteOfY => file != "y",
+            Self::ReadOnly | Self::NoWrite | Self::Hidden => false,
+        }
+    }
+}
+
+/// The mounts of the same rows.
+const MOUNTS: [&str; 2] = ["/a", "/b"];
+
+/// Two mounts of the same rows with a history, each within its limit.
+fn limited(store: &Arc<dyn Store>, limits: [Limit; 2]) -> Workspace {
+    let policy = HistoryPolicy::new().with_keep_last(HistoryPolicy::KEEP_LAST_MAX);
+    let mut builder = Workspace::builder().checkpointer(StoreCheckpointer::new(store.clone()));
+    for (mount, limit) in MOUNTS.into_iter().zip(limits) {
+        let store = store.clone();
+        let rows = move || Ok::<_, Error>(StoreBackend::new(store.clone(), Namespace::new(["ada", "rows"])?).with_history(policy));
+        let past = rows.clone();
+        builder = builder
+            .mount(mount, move |_| {
+                let files: Arc<dyn Backend> = Arc::new(rows()?);
+                Ok(if limit != Limit::ReadOnly { files } else { Arc::new(Layered::new(ReadOnly::new(), files)) })
+            })
+            .and_then(|builder| builder.with_history(mount, move |_| past()))
+            .expect("two mounts");
+    }
+    let denied = MOUNTS.into_iter().zip(limits).filter_map(|(mount, limit)| limit.denied(mount));
+    let rules: Vec<Rule> = denied.map(|(operations, at)| Rule::deny(operations, [at]).expect("a legal rule")).collect();
+    builder.layer(move |tree, _| Arc::new(Permissions::new(rules.clone(), tree))).build()
+}
+
+/// Regression: an undo was refused by a rule about one mount of the rows, though another mount allowed it, and a restore of both paths too.
+#[tokio::test]
+async fn change_of_rows_that_two_mounts_show_is_made_where_the_rules_allow_it() {
+    const FILES: [&str; 2] = ["x", "y"];
+    // What is asked: an undo, or a restore of the files at some of the mounts.
+    let asked: [Option<&[usize]>; 4] = [None, Some(&[0]), Some(&[1]), Some(&[0, 1])];
+    for limits in Limit::ALL.into_iter().flat_map(|one| Limit::ALL.map(|other| [one, other])) {
+        for named in asked {
+            let case = format!("{limits:?} {named:?}");
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            let open = limited(&store, [Limit::None; 2]).session(scope("t")).await.expect("opened");
+            for content in ["one", "two"] {
+                let write = |file: &str| {
+                    let content = Bytes::from_static(content.as_bytes());
+                    Change::Write { path: path(&format!("/b/{file}")), content, mode: WriteMode::Overwrite }
+                };
+                open.backend().apply(&FILES.map(write), &ApplyOptions::new()).await.expect("written");
+            }
+            let session = limited(&store, limits).session(scope("t")).await.expect("opened");
+            let (is_allowed, done) = match named {
+                None => {
+                    let by_one = |file: &&str| limits.iter().any(|limit| limit.reads() && limit.writes(file));
+                    let undone = session.undo(UndoOf::Thread).await;
+                    (FILES.iter().all(by_one), undone.map(|undone| undone.files))
+                }
+                Some(named) => {
+                    let by_one = |file: &&str| named.iter().any(|mount| limits[*mount].writes(file));
+                    let is_allowed = named.iter().all(|mount| limits[*mount].reads()) && FILES.iter().all(by_one);
+                    let paths = named.iter().flat_map(|mount| FILES.map(|file| path(&format!("{}/{file}", MOUNTS[*mount]))));
+                    (is_allowed, session.restore_files(&paths.collect::<Vec<_>>(), "v1").await)
+                }
+            };
+            match &done {
+                Ok(changed) => assert_eq!(changed.len(), FILES.len(), "{case}: each file is changed once"),
+                Err(error) => {
+                    let kinds = [ErrorKind::PermissionDenied, ErrorKind::ReadOnly, ErrorKind::NotFound];
+                    assert!(kinds.contains(&error.kind()) && !error.may_have_effect(), "{case}: {error}");
+                }
+            }
+            assert_eq!(done.is_ok(), is_allowed, "{case}: {done:?}");
+            let expected = if is_allowed { "one" } else { "two" };
+            for file in FILES {
+                let now = open.backend().read_text(&format!("/a/{file}")).await.expect("it is there");
+                assert_eq!(now, expected, "{case} {file}");
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Undoing the newest call of a thread or user.
 
 use super::calls::{UndoOf, UndoableCall};
+use super::road::Road;
 use super::{PAGE, RESTORE_BYTES_MAX, UNDOES};
 use crate::feed::FeedEvent;
 use crate::session::{Session, TOOL, Threads};
@@ -8,7 +9,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{Author, Change, Changed, Entry, LsOptions, Sight};
 use treehold_core::path::{VfsPath, VfsPathBuf};
@@ -47,13 +48,16 @@ impl Session {
     /// [`mounts_without_past`](crate::workspace::Workspace::mounts_without_past) names those. An undo is a change too, and is never undone
     /// itself: call it again to undo the call before.
     ///
+    /// A file that several mounts show is changed once, by a path at which the tree shows the file and permits the change. Files go through
+    /// one mount together, in one batch, unless no mount permits all of them.
+    ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if nothing is left to undo or its content is not kept any more, [`Conflict`](ErrorKind::Conflict)
     /// if a file changed since in another way, [`PermissionDenied`](ErrorKind::PermissionDenied) if the call changed a file that the tree
     /// hides, [`TooLarge`](ErrorKind::TooLarge) if it replaced over 256 MiB or changed over 20,000 files of a mount at once, and the errors of
     /// reading and writing these paths. A thread that another writer saves meanwhile is a [`Conflict`](ErrorKind::Conflict) without a path.
     /// Nothing is undone then, unless the failure occurs between two mounts: the error says so, and a later undo continues with the rest of
-    /// the call.
+    /// the call. Only where rules divide files among mounts of the same rows, it does not; restore the rest.
     pub async fn undo(&self, of: UndoOf) -> Result<Undone> {
         self.save().await?;
         let unkept = match of {
@@ -127,27 +131,44 @@ impl Session {
         }
     }
 
-    /// Returns the changes that give the files of a call their earlier content.
+    /// Returns the changes that give the files of a call their earlier content, each by a path at which the tree shows the file and permits
+    /// the change.
     async fn reversal(&self, call: &UndoableCall) -> Result<Vec<Change>> {
-        let touched: Vec<VfsPathBuf> =
-            call.files.iter().flat_map(|(mount, _, recorded)| recorded.paths.iter().map(|path| mount.concat(path))).collect();
-        let touched: Vec<&VfsPath> = touched.iter().map(|path| &**path).collect();
-        if self.sights(&touched).await?.contains(&Sight::Hidden) {
-            // As in a review, a hidden path is not named.
-            let message = "the newest change includes files that are hidden from this caller, and was not undone";
-            return Err(Error::new(ErrorKind::PermissionDenied, message));
+        let mut shown = Vec::with_capacity(call.files.len());
+        let mut touched: Vec<VfsPathBuf> = Vec::new();
+        for (mounts, _, recorded) in &call.files {
+            let files = self.shown_by(mounts, &recorded.paths).await?;
+            if files.iter().any(|(sight, _)| *sight == Sight::Hidden) {
+                // As in a review, a hidden path is not named.
+                let message = "the newest change includes files that are hidden from this caller, and was not undone";
+                return Err(Error::new(ErrorKind::PermissionDenied, message));
+            }
+            touched.extend(recorded.paths.iter().zip(&files).map(|(path, (_, by))| mounts[by[0]].concat(path)));
+            shown.push(files);
         }
-        self.may_read(&touched).await?;
+        self.may_read(&touched.iter().map(|path| &**path).collect::<Vec<&VfsPath>>()).await?;
         let mut changes = Vec::new();
         let mut left = RESTORE_BYTES_MAX;
-        for (mount, tree, recorded) in &call.files {
-            let reversal = tree.reversal(recorded, left).await.map_err(|error| error.rebased(mount, &[]))?;
+        for ((mounts, tree, recorded), files) in call.files.iter().zip(&shown) {
+            let reversal = tree.reversal(recorded, left).await;
+            let by: BTreeMap<&VfsPath, &[usize]> = recorded.paths.iter().zip(files).map(|(path, (_, by))| (&**path, &by[..])).collect();
+            let mounts_of = |path: &VfsPath| by.get(path).copied().unwrap_or(&[0]);
+            let reversal = reversal.map_err(|error| {
+                let mount = error.path().map_or(0, |path| mounts_of(path)[0]);
+                error.rebased(&mounts[mount], &[])
+            })?;
+            let mut roads = Vec::with_capacity(reversal.len());
             for change in reversal {
                 if let Change::Write { content, .. } = &change {
                     left = left.saturating_sub(content.len() as u64);
                 }
-                changes.push(change.try_map_paths(|path| Ok::<_, Error>(mount.concat(path)))?);
+                let by = |mount: &usize| -> Result<Road> {
+                    let change = change.try_map_paths(|path| Ok::<_, Error>(mounts[*mount].concat(path)))?;
+                    Ok(Road { mount: *mount, change })
+                };
+                roads.push(mounts_of(change.path()).iter().map(by).collect::<Result<Vec<Road>>>()?);
             }
+            changes.extend(self.by_permitted_roads(roads).await?);
         }
         Ok(changes)
     }
@@ -168,12 +189,21 @@ impl Session {
             });
         }
         // Before the first checkpoint, the state was empty.
-        let place = self.tree.places().first().cloned().unwrap_or_else(VfsPathBuf::root);
+        let root = [VfsPathBuf::root()];
+        let places = if self.tree.places().is_empty() { &root[..] } else { self.tree.places() };
         let opened = self.thread.checkpointer()?.open(&self.scope, At::Id(made.id)).await?;
         let opened = opened.ok_or_else(|| Error::new(ErrorKind::NotFound, "the checkpoint to undo was pruned meanwhile"))?;
         let entries = opened.state.ls(VfsPath::ROOT, &LsOptions::new().with_limit(usize::MAX)).await?.entries;
-        let delete = |entry: Entry| Change::Delete { path: place.concat(&entry.path), recursive: true, expect: None };
-        let changes: Vec<Change> = entries.into_iter().map(delete).collect();
+        let delete = |place: &VfsPathBuf, entry: &Entry| Change::Delete { path: place.concat(&entry.path), recursive: true, expect: None };
+        let roads = |entry: &Entry| -> Vec<Road> {
+            let all = places.iter().enumerate();
+            // Where another mount hides the path, the state is not changed by it.
+            let having = all.clone().filter(|(_, place)| *self.workspace.mount_of(&place.concat(&entry.path)) == ***place);
+            let road = |(mount, place): (usize, &VfsPathBuf)| Road { mount, change: delete(place, entry) };
+            let roads: Vec<Road> = having.map(road).collect();
+            if roads.is_empty() { all.map(road).collect() } else { roads }
+        };
+        let changes = self.by_permitted_roads(entries.iter().map(roads).collect()).await?;
         self.apply_as(&changes, self.author_of(UNDO, Some(id))).await?;
         self.checkpoint(notes).await
     }

@@ -21,9 +21,9 @@ pub(super) async fn review<B: Backend>(layer: &Permissions<B>, review: &Review) 
         let message = "this covers the whole tree, and rules hide a part of it from you; ask somebody who may read all of it";
         return Err(Error::new(ErrorKind::PermissionDenied, message).at(&review.at));
     }
-    if review.purpose == ReviewPurpose::Change {
+    if matches!(review.purpose, ReviewPurpose::Change | ReviewPurpose::Permit) {
         let asked = check(layer, review)?;
-        if !asked.is_empty() {
+        if !asked.is_empty() && (review.purpose == ReviewPurpose::Change || layer.approver.is_none()) {
             layer.ask(OpKind::Apply, asked, &[]).await?;
         }
     }
@@ -39,6 +39,15 @@ fn check<B: Backend>(layer: &Permissions<B>, review: &Review) -> Result<Vec<VfsP
     let (policy, mut asked) = (&layer.policy, Vec::new());
     for difference in &review.differences {
         let path = &difference.path;
+        if review.covers_beneath {
+            let mut kinds = std::iter::once(&OpKind::Stat).chain(difference.operations());
+            if kinds.any(|kind| policy.may_refuse_beneath(*kind, path)) {
+                let message = "this would change files that cannot be listed, and a rule may protect some of them; nothing was changed, \
+                               ask somebody whose rules refuse nothing";
+                return Err(Error::new(ErrorKind::PermissionDenied, message).at(&review.at));
+            }
+            continue;
+        }
         if !policy.shows(path, difference.is_directory()) {
             let message = "this would change something that a rule protects; nothing was changed, skip it, or tell the user";
             return Err(Error::new(ErrorKind::PermissionDenied, message).at(&review.at));

@@ -4,7 +4,7 @@ use crate::forward_backend;
 use crate::layer::{Fault, Layered};
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use treehold_core::ops::{Edit, GrepOutput, StatOptions, WriteMode};
+use treehold_core::ops::{Difference, Edit, GrepOutput, ReviewPurpose, Standing, StatOptions, WriteMode};
 
 type Stack = Permissions<Arc<StateBackend>>;
 
@@ -409,5 +409,57 @@ mod links {
         assert_eq!(std::fs::read_to_string(host("secrets/key")).expect("kept"), "needle");
         let trusting = Permissions::new(rules, inner).with_links_followed();
         assert_eq!(trusting.read_text("/dir_link/key").await.expect("trusted"), "needle");
+    }
+}
+
+#[tokio::test]
+async fn review_of_unknown_paths_is_refused_exactly_where_a_path_beneath_would_be() {
+    let (all, write, delete) = (Operations::ALL, Operations::from(OpKind::Write), Operations::from(OpKind::Delete));
+    let cases = [
+        vec![],
+        vec![(Effect::Allow, all, "/open")],
+        vec![(Effect::Deny, write, "/a")],
+        vec![(Effect::Allow, all, "/"), (Effect::Deny, all, "/a")],
+        vec![(Effect::Deny, Operations::WRITE, "/a")],
+        vec![(Effect::Deny, Operations::READ, "/a")],
+        vec![(Effect::Deny, delete, "/d")],
+        vec![(Effect::Ask, delete, "/**/a")],
+    ];
+    let places = [("/", &["/a", "/open", "/x/a", "/d/a"][..]), ("/d", &["/d/a", "/d/open", "/d/x/a"])];
+    for rules in cases {
+        for default in [Effect::Allow, Effect::Deny] {
+            let tree = tree(&rules, &[]).await.with_default(default);
+            for (at, files) in places {
+                let mut refused = Vec::new();
+                for file in files {
+                    let gone = Difference::new(path(file), Some(Standing::File(1)), None);
+                    if tree.review(&Review::new(ReviewPurpose::Change, path(at), vec![gone])).await.is_err() {
+                        refused.push(*file);
+                    }
+                }
+                let whole = Difference::new(path(at), Some(Standing::Directory), None);
+                let review = Review::new(ReviewPurpose::Change, path(at), vec![whole]).with_covers_beneath(true);
+                let expected = (!refused.is_empty()).then_some(ErrorKind::PermissionDenied);
+                assert_eq!(kind(tree.review(&review).await), expected, "{rules:?} {default:?} {at} {refused:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn permit_refuses_as_a_change_does_and_asks_nobody() {
+    let told = Told::new(Approval::Granted);
+    let rules = || [(Effect::Ask, Operations::WRITE, "/asked"), (Effect::Deny, Operations::WRITE, "/denied")];
+    for has_approver in [true, false] {
+        let tree = tree(&rules(), &[]).await;
+        let tree = if has_approver { tree.with_approver(told.clone()) } else { tree };
+        for (file, is_refused) in [("/free", false), ("/asked", !has_approver), ("/denied", true)] {
+            for (purpose, asks) in [(ReviewPurpose::Permit, false), (ReviewPurpose::Change, has_approver && file == "/asked")] {
+                let made = Difference::new(path(file), None, Some(Standing::File(1)));
+                let reviewed = tree.review(&Review::new(purpose, VfsPathBuf::root(), vec![made])).await;
+                assert_eq!(kind(reviewed), is_refused.then_some(ErrorKind::PermissionDenied), "{file} {purpose:?} {has_approver}");
+                assert_eq!(!std::mem::take(&mut *told.asked.lock()).is_empty(), asks, "{file} {purpose:?} {has_approver}");
+            }
+        }
     }
 }
