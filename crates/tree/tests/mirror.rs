@@ -13,6 +13,8 @@ mod ends;
 mod exclusions;
 #[path = "mirror/existing.rs"]
 mod existing;
+#[path = "mirror/listings.rs"]
+mod listings;
 #[path = "mirror/other_trees.rs"]
 mod other_trees;
 #[path = "mirror/property.rs"]

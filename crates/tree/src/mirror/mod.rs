@@ -31,14 +31,12 @@ pub use event::{MirrorAction, MirrorEvent, MirrorReport, MirrorSide};
 pub use options::{MirrorConflicts, MirrorOptions};
 
 use crate::backend::{Backend, TreeNews};
-use bases::Bases;
 use files::{Files, Ground};
 use futures::FutureExt;
 use futures::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
-use pass::{Comparison, Look, Memory};
+use pass::{Comparison, First, Look, Memory};
 use place::Place;
-use plan::TreeNode;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -48,7 +46,6 @@ use tokio::time::Instant;
 use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::work;
-use uuid::Uuid;
 
 /// How many changed paths are compared one by one. With more, everything is compared.
 const CHANGED_MAX: usize = 64;
@@ -152,11 +149,8 @@ impl Mirror {
         });
         let mut opening = Opening(Some(shared.clone()));
         // An earlier mirror that was refused has left its marker, but has mirrored nothing.
-        match knows_files {
-            true => shared.forget_emptied().await?,
-            false => shared.check_apart().await?,
-        }
-        let first = shared.compare([VfsPathBuf::root()], Look { tree: true, at_once: true }).await?;
+        let first = if knows_files { First::Resumed } else { First::New };
+        let first = shared.compare([VfsPathBuf::root()], Look { tree: true, at_once: true, first: Some(first) }).await?;
         opening.0 = None;
         let task = tokio::spawn(work::carried(follow(Arc::downgrade(&shared), news))).abort_handle();
         Ok(Self { shared, directory, first, task })
@@ -196,7 +190,7 @@ impl Mirror {
     /// # Errors
     /// As [`Mirror::refresh`].
     pub async fn refresh_paths(&self, paths: impl IntoIterator<Item = VfsPathBuf>) -> Result<MirrorReport> {
-        self.shared.compare(paths, Look { tree: true, at_once: true }).await
+        self.shared.compare(paths, Look { tree: true, at_once: true, first: None }).await
     }
 
     /// Writes back the last changes and removes the files, unless [`MirrorOptions::keep`] is set, a mirror with
@@ -278,7 +272,7 @@ impl Shared {
     /// Compares paths on behalf of nobody. A failure of the whole comparison is logged, once until one succeeds, and then everything is
     /// compared.
     async fn compare_again(&self, paths: impl IntoIterator<Item = VfsPathBuf>, tree: bool, is_away: &mut bool) {
-        match self.compare(paths, Look { tree, at_once: false }).await {
+        match self.compare(paths, Look { tree, at_once: false, first: None }).await {
             Ok(_) => *is_away = false,
             Err(error) => {
                 if !std::mem::replace(is_away, true) {
@@ -287,38 +281,6 @@ impl Shared {
                 self.changed.lock().insert(VfsPathBuf::root());
             }
         }
-    }
-
-    /// Forgets what was last mirrored if the tree has no file any more. Its store may have been replaced by a new one, which has no common
-    /// past with the directory.
-    async fn forget_emptied(&self) -> Result<()> {
-        let mut memory = self.memory.lock().await;
-        let (nodes_max, parallel) = (self.files.options.nodes_max, self.files.options.parallel);
-        let scanned = scan::scan(&*self.files.tree, VfsPath::ROOT, nodes_max, parallel).await?;
-        // Nothing is removed because of what is unknown.
-        if scanned.unknown.is_empty() && !scanned.nodes.values().any(TreeNode::is_file) {
-            self.files.on_host(|ground| ground.bases.as_ref().map_or(Ok(()), Bases::clear)).await?;
-            *memory = Memory::default();
-        }
-        Ok(())
-    }
-
-    /// Fails if the directory lies in the tree, where it would mirror itself without end.
-    async fn check_apart(&self) -> Result<()> {
-        let name = format!("treehold-mirror-{}", Uuid::now_v7().simple());
-        let path = VfsPathBuf::parse(format!("/{name}")).expect("a plain name");
-        let at = path.clone();
-        let node = self.files.on_host(move |ground| ground.host.write(&at, b"", None)).await?;
-        let (nodes_max, parallel) = (self.files.options.nodes_max, self.files.options.parallel);
-        let scanned = scan::scan(&*self.files.tree, VfsPath::ROOT, nodes_max, parallel).await;
-        self.files.on_host(move |ground| ground.host.remove(&path, node)).await?;
-        let is_within = |path: &VfsPathBuf| path.name() == name;
-        if scanned?.nodes.keys().any(is_within) {
-            let message =
-                "the directory of the mirror lies in the tree that it would mirror; name another directory, or mirror another part";
-            return Err(Error::invalid_argument(message));
-        }
-        Ok(())
     }
 
     /// Compares for the last time, and removes everything that is no longer needed. If that fails, the mirror lives on.
@@ -344,7 +306,7 @@ impl Shared {
 
     async fn compare_all(&self, memory: &mut Memory) -> Result<MirrorReport> {
         self.changed.lock().clear();
-        let compared = self.compare_with(memory, [VfsPathBuf::root()], Look { tree: true, at_once: true }).await;
+        let compared = self.compare_with(memory, [VfsPathBuf::root()], Look { tree: true, at_once: true, first: None }).await;
         if compared.is_err() {
             self.changed.lock().insert(VfsPathBuf::root());
         }

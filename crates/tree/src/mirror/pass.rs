@@ -1,9 +1,10 @@
 //! One comparison of the tree and the directory, and everything that follows from it.
 
+use super::bases::Bases;
 use super::event::{MirrorAction, MirrorEvent, MirrorReport, MirrorSide};
 use super::files::{Files, Ground, Job, Outcome, is_race, is_refusal};
 use super::plan::{self, Known, Step, TreeNode};
-use super::scan;
+use super::scan::{self, TreeScan};
 use crate::backend::HostNode;
 use crate::checkpoint::MergeConflictKind;
 use futures::stream::{self, StreamExt};
@@ -12,12 +13,23 @@ use treehold_core::error::{Error, ErrorKind, Result};
 use treehold_core::ops::{ApplyOptions, Change, EntryKind, Version, WriteMode};
 use treehold_core::path::{VfsPath, VfsPathBuf};
 use treehold_core::work;
+use uuid::Uuid;
 
 /// How many comparisons follow from one, because a side changed meanwhile.
 const PASSES_MAX: usize = 8;
 
 /// How often a file that keeps changing is left for the next look before it is taken as it is.
 const UNSETTLED_MAX: u32 = 5;
+
+/// What the first comparison of a mirror has to make sure of before it changes anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// The directory does not lie in the tree, where it would mirror itself without end.
+    New,
+    /// The tree still has a file. Otherwise its store may have been replaced by a new one, which has no common past with the directory, so
+    /// what was last mirrored is forgotten.
+    Resumed,
+}
 
 /// How to look at the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +39,8 @@ pub(super) struct Look {
     /// Takes files of the directory as they are. Otherwise one that just changed is left for the next look, because its writer may not
     /// have finished.
     pub(super) at_once: bool,
+    /// Set for the first comparison of a mirror, which is of everything.
+    pub(super) first: Option<First>,
 }
 
 /// What a mirror remembers between comparisons.
@@ -71,6 +85,8 @@ struct Sides {
     unknown: BTreeSet<VfsPathBuf>,
     /// Paths at which the listing of the directory failed in part.
     incomplete: BTreeSet<VfsPathBuf>,
+    /// Whether the tree was listed without a gap.
+    is_tree_known: bool,
 }
 
 /// One comparison in progress.
@@ -97,7 +113,7 @@ impl<'m> Comparison<'m> {
             }
             self.pass(&paths, look).await?;
             paths = std::mem::take(&mut self.again);
-            look.tree = true;
+            (look.tree, look.first) = (true, None);
         }
         Ok(paths)
     }
@@ -107,7 +123,11 @@ impl<'m> Comparison<'m> {
         let is_in = |path: &VfsPath| bases.iter().any(|base| path.starts_with(base));
         let lists_tree =
             look.tree || self.memory.known.iter().any(|(path, known)| is_in(path) && known.file().is_some_and(|f| f.tree.is_none()));
-        let mut sides = self.sides(&bases, lists_tree).await?;
+        let mut sides = self.sides(&bases, lists_tree, look.first).await?;
+        if look.first == Some(First::Resumed) && sides.lacks_files() {
+            self.files.on_host(|ground| ground.bases.as_ref().map_or(Ok(()), Bases::clear)).await?;
+            self.memory.known.clear();
+        }
         let known: Vec<VfsPathBuf> = self.memory.known.keys().filter(|path| is_in(path)).cloned().collect();
         let all: BTreeSet<VfsPathBuf> = known.into_iter().chain(sides.tree.keys().chain(sides.host.keys()).cloned()).collect();
         self.limit_bytes(&mut sides, &is_in);
@@ -164,7 +184,7 @@ impl<'m> Comparison<'m> {
     }
 
     /// Lists both sides.
-    async fn sides(&mut self, bases: &BTreeSet<VfsPathBuf>, lists_tree: bool) -> Result<Sides> {
+    async fn sides(&mut self, bases: &BTreeSet<VfsPathBuf>, lists_tree: bool, first: Option<First>) -> Result<Sides> {
         let options = &self.files.options;
         let (nodes_max, parallel) = (options.nodes_max, options.parallel);
         let mut sides = Sides::default();
@@ -197,7 +217,11 @@ impl<'m> Comparison<'m> {
                 sides.incomplete.insert(shown);
             }
             if lists_tree {
-                let scanned = scan::scan(&*self.files.tree, base, nodes_max, parallel).await?;
+                let scanned = match first {
+                    Some(First::New) => self.scan_apart().await?,
+                    _ => scan::scan(&*self.files.tree, base, nodes_max, parallel).await?,
+                };
+                sides.is_tree_known = scanned.unknown.is_empty();
                 sides.tree.extend(scanned.nodes);
                 for (path, error) in scanned.unknown {
                     if path.is_root() {
@@ -227,6 +251,24 @@ impl<'m> Comparison<'m> {
             }
         }
         Ok(sides)
+    }
+
+    /// Lists the tree, and fails if the directory lies in it.
+    async fn scan_apart(&self) -> Result<TreeScan> {
+        let name = format!("treehold-mirror-{}", Uuid::now_v7().simple());
+        let path = VfsPathBuf::parse(format!("/{name}")).expect("a plain name");
+        let at = path.clone();
+        let node = self.files.on_host(move |ground| ground.host.write(&at, b"", None)).await?;
+        let (nodes_max, parallel) = (self.files.options.nodes_max, self.files.options.parallel);
+        let scanned = scan::scan(&*self.files.tree, VfsPath::ROOT, nodes_max, parallel).await;
+        self.files.on_host(move |ground| ground.host.remove(&path, node)).await?;
+        let scanned = scanned?;
+        if scanned.nodes.keys().any(|path| path.name() == name) {
+            let message =
+                "the directory of the mirror lies in the tree that it would mirror; name another directory, or mirror another part";
+            return Err(Error::invalid_argument(message));
+        }
+        Ok(scanned)
     }
 
     /// Leaves out files beyond the limit of all bytes together.
@@ -636,6 +678,11 @@ impl<'m> Comparison<'m> {
 }
 
 impl Sides {
+    /// Returns whether the tree is known to have no file. Nothing is removed because of what is unknown.
+    fn lacks_files(&self) -> bool {
+        self.is_tree_known && self.empty.is_empty() && !self.tree.values().any(TreeNode::is_file)
+    }
+
     fn is_unknown(&self, path: &VfsPath) -> bool {
         !self.unknown.is_empty() && (self.unknown.contains(path) || path.ancestors().any(|above| self.unknown.contains(above)))
     }
