@@ -97,13 +97,15 @@ pub(crate) async fn proxied(url: &str) -> (Proxy, String) {
     (proxy, url)
 }
 
-/// Runs the statements of a dump in a database.
+/// Runs the statements of a dump in a database. Rows between two definitions are committed together: a dump has hundreds.
 pub(crate) async fn load(database: &Database, dump: &str) {
     let url = database.url.replacen("mariadb://", "mysql://", 1);
     let options = OptsBuilder::from_opts(Opts::from_url(&url).unwrap()).prefer_socket(false);
     let mut connection = Conn::new(Opts::from(options)).await.unwrap();
+    connection.query_drop("SET autocommit = 0").await.unwrap();
     for statement in dump.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()) {
         connection.query_drop(statement).await.unwrap();
     }
+    connection.query_drop("COMMIT").await.unwrap();
     connection.disconnect().await.unwrap();
 }

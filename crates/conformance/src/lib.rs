@@ -37,6 +37,7 @@ pub mod checkpointer;
 pub mod history;
 pub mod linearizability;
 pub mod model;
+mod noise;
 mod pattern;
 pub mod store;
 

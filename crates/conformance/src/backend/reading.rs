@@ -1,6 +1,7 @@
 //! Stat and read.
 
 use super::Subject;
+use crate::noise::noise;
 use bytes::Bytes;
 use treehold_core::error::ErrorKind;
 use treehold_core::ops::{Edit, EntryKind, GrepOptions, LsOptions, ReadOptions, WriteMode};
@@ -68,7 +69,7 @@ pub(super) async fn read_many_returns_contents_and_errors_in_order(tree: Subject
 
 /// Content larger than any page or chunk is preserved, also when read in parts.
 pub(super) async fn large_content_is_preserved_byte_for_byte(tree: Subject) {
-    let content: Bytes = (0..1_000_003_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let content = noise(0, 1_000_003);
     tree.put("/large.bin", content.clone()).await;
     assert!(tree.content("/large.bin").await == content, "the content differs");
     let part = tree.read("/large.bin", &ReadOptions::bytes(777_777, 5_000)).await.expect("within the file");
@@ -120,7 +121,7 @@ pub(super) async fn parts_of_large_file_equal_parts_of_its_content(tree: Subject
 
 /// Parts of one version belong together. A write on the condition of a part's version is refused once the file has changed.
 pub(super) async fn version_of_part_is_refused_after_change(tree: Subject) {
-    let content: Bytes = (0..(4_u32 << 20) + 5).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let content = noise(0, (4 << 20) + 5);
     tree.put("/large.bin", content.clone()).await;
     let first = tree.read("/large.bin", &ReadOptions::bytes(0, 10)).await.expect("within the file");
     let same = tree.read("/large.bin", &ReadOptions::bytes(4 << 20, 10)).await.expect("within the file");

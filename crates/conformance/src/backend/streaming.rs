@@ -1,6 +1,7 @@
 //! Reading a file in parts.
 
 use super::Subject;
+use crate::noise::noise;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use std::fmt;
@@ -14,8 +15,8 @@ use treehold_tree::backend::{Backend, ContentStream, StreamOptions};
 use treehold_tree::forward_backend;
 
 /// Content that is read in several parts.
-fn large(seed: u32) -> Bytes {
-    (0..(5_u32 << 20) + 77).map(|index| (index.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+fn large(seed: u64) -> Bytes {
+    noise(seed, (5 << 20) + 77)
 }
 
 /// The parts of a stream together are the content, from any offset on, and belong to one version.

@@ -22,6 +22,7 @@ use sweeps::*;
 use trees::*;
 
 use super::cases;
+use crate::noise::noise;
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -276,17 +277,4 @@ async fn sweep(subject: &Subject, dry_run: bool) -> Swept {
 
 async fn prune(subject: &Subject, thread: &str, options: PruneOptions) -> Pruned {
     subject.prune(&scope(thread), &options).await.unwrap_or_else(|error| panic!("prune: {error:?}"))
-}
-
-/// Returns bytes without nearby repetitions, depending on a seed.
-fn noise(seed: u64, length: usize) -> Bytes {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ seed.wrapping_mul(0xD129_0B28_7A6B_11D5) ^ length as u64;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    })
-    .take(length)
-    .collect()
 }

@@ -261,15 +261,7 @@ fn put_created_at(namespace: &Namespace, key: &str, created_at: Timestamp) -> Ba
     batch
 }
 
-/// Returns bytes without nearby repetitions, so that a lost, duplicated or swapped piece is noticed.
+/// Returns bytes without repetitions, which depend on their number.
 fn noise(length: usize) -> Bytes {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ length as u64;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    })
-    .take(length)
-    .collect()
+    crate::noise::noise(length as u64, length)
 }
