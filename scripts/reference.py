@@ -167,7 +167,7 @@ origin.
   current directory and [was trusted](cli.md#the-cage).
 - Relative paths begin at the directory of the file; `~/` is the home directory.
 - An unknown key is an error with the line and, where one is close, the name that was meant.
-- A duration is a number with a unit: `30s`, `10m`, `24h`, `7d`.
+- A duration is a number with a unit, at most `1000000d`: `30s`, `10m`, `24h`, `7d`.
 - A template such as `{tenant}/{user}/memories` may contain `{tenant}`, `{user}`, `{agent}` and
   `{thread}`. See [who shares what](sharing.md).
 - A secret is never in the file: `env:VARIABLE` and `file:PATH` say where it is.
@@ -252,7 +252,7 @@ FAULTS = "These concern the request, not the tree. Such a request had no effect 
 ERRORS_END = """## Other exit codes
 
 The command exits with 0 when it is done, 1 when nothing was found or compared files differ, 2 for
-a usage error, and 130 when it was interrupted.
+a usage error, and 129, 130 or 143 when SIGHUP, SIGINT or SIGTERM stopped it.
 """
 
 

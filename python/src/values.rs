@@ -117,7 +117,14 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
             Ok(total) => total.call0()?.extract()?,
             Err(_) => value.extract()?,
         };
-        Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| PyValueError::new_err(format!("{seconds} is no duration in seconds")))
+        Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| {
+            let fault = match seconds {
+                _ if seconds.is_nan() => "is no duration in seconds".to_owned(),
+                _ if seconds < 0.0 => "is too short: the shortest duration is 0 seconds".to_owned(),
+                _ => format!("is too long: the longest duration is {} seconds", Duration::MAX.as_secs()),
+            };
+            PyValueError::new_err(format!("{seconds} {fault}"))
+        })
     }
 }
 

@@ -46,6 +46,12 @@ fn with_moments(command: &str, error: Error) -> Error {
     if Moment::parse(name, Timestamp::now()).is_ok() {
         return error;
     }
+    if let Err(invalid) = parse_age(name)
+        && invalid.is_out_of_bounds()
+    {
+        let message = format!("`{name}` is {invalid}; or name a checkpoint that `treehold checkpoint ls` lists");
+        return error.with_message(message);
+    }
     let instead = meant(name).map_or_else(String::new, |meant| format!("; write `{meant}`"));
     let message = format!(
         "`{name}` names no moment{instead}; a moment is an age such as `2h`, a date or time, `~1` or `v3` of a file, or a checkpoint that \
@@ -129,6 +135,10 @@ mod tests {
             };
             assert!(told.starts_with(&start), "{told}");
             assert!(meant.is_none_or(|meant| Moment::parse(meant, Timestamp::now()).is_ok()), "{name}");
+        }
+        for (name, bound) in [("2000000d", "too long: the longest is `1000000d`"), ("-2h", "too short: the shortest is `0s`")] {
+            let told = with_moments("cat", error(name)).message().to_owned();
+            assert!(told.starts_with(&format!("`{name}` is {bound}; ")), "{told}");
         }
         for (command, name) in [("cat", "~9"), ("cat", "2h"), ("checkpoint", "yesterday"), ("thread", "HEAD")] {
             assert_eq!(with_moments(command, error(name)).message(), error(name).message(), "{command} {name}");

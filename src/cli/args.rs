@@ -1,6 +1,7 @@
 //! The command line as types: global options and commands.
 
 use crate::cli::commands;
+use crate::clock::parse_age;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -199,7 +200,7 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
 
 /// Parses an age such as `12h`, `30d` or `2w`. A day has 24 hours.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {
-    crate::clock::parse_age(text).map_err(|error| error.message().to_owned())
+    parse_age(text).map_err(|invalid| invalid.to_string())
 }
 
 /// Parses a time: RFC 3339, a date or time in UTC, or an age.
@@ -207,10 +208,12 @@ pub(crate) fn time(text: &str) -> Result<jiff::Timestamp, String> {
     crate::clock::parse_time(text, jiff::Timestamp::now()).map_err(|error| error.message().to_owned())
 }
 
-/// Parses a duration such as `90s` or `1h 30m`.
+/// Parses a duration such as `90s`, `1h 30m` or `30d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
-    parsed.ok_or_else(|| format!("`{text}` is not a duration; write it as `90s` or `1h 30m`"))
+    parse_age(text).map_err(|invalid| match invalid.is_out_of_bounds() {
+        true => invalid.to_string(),
+        false => format!("`{text}` is not a duration; write it as `90s`, `1h 30m` or `30d`"),
+    })
 }
 
 /// Parses a positive duration.
@@ -219,5 +222,52 @@ pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
     match duration(text) {
         Ok(Duration::ZERO) => Err("must be longer than 0s".to_owned()),
         read => read,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    /// Collects the command lines of the options with a time or duration: the commands and the option.
+    fn collect_times(command: &clap::Command, path: &[String], found: &mut Vec<Vec<String>>) {
+        for argument in command.get_arguments() {
+            let is_time = argument.get_value_names().unwrap_or_default().iter().any(|name| ["TIME", "DURATION"].contains(&name.as_str()));
+            if let Some(long) = argument.get_long().filter(|_| is_time) {
+                found.push(path.iter().cloned().chain([format!("--{long}")]).collect());
+            }
+        }
+        for inner in command.get_subcommands() {
+            let path: Vec<String> = path.iter().cloned().chain([inner.get_name().to_owned()]).collect();
+            collect_times(inner, &path, found);
+        }
+    }
+
+    /// Regression: `--ttl 30000000d` was not a duration, and neither was `--ttl 30d`.
+    #[test]
+    fn option_with_a_time_out_of_bounds_is_refused_with_its_bound() {
+        let mut found = Vec::new();
+        collect_times(&Cli::command(), &["treehold".to_owned()], &mut found);
+        assert!(found.len() >= 8, "{found:?}");
+        for mut line in found {
+            let option = line.pop().expect("an option");
+            for (value, bound) in [
+                ("30000000d", Some("too long: the longest is `1000000d`")),
+                ("99999999999999999999999h", Some("too long: the longest is `1000000d`")),
+                ("-1h", Some("too short: the shortest is `0s`")),
+                ("30d", None),
+            ] {
+                let line = line.iter().cloned().chain([format!("{option}={value}")]);
+                let told = Cli::command().try_get_matches_from(line).err();
+                // What else is wrong with the line, such as an argument that is missing, is found later.
+                let told = told.filter(|error| error.kind() == ErrorKind::ValueValidation).map(|error| error.to_string());
+                match bound {
+                    Some(bound) => assert!(told.as_ref().is_some_and(|told| told.contains(bound)), "{option} {value}: {told:?}"),
+                    None => assert_eq!(told, None, "{option} {value}"),
+                }
+            }
+        }
     }
 }

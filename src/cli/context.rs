@@ -6,6 +6,7 @@ use crate::cli::commands;
 use crate::cli::commands::config::forgetful_stores;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Progress, counted};
+use crate::cli::signal;
 use crate::cli::terminal::shown;
 use crate::config::{Config, ConfigBase, Registry, RouteType, Stores, Trust, TrustBook, without_password};
 use crate::ops::{ApplyOptions, Author};
@@ -22,6 +23,7 @@ use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 
 /// The configuration file used by default, once it is trusted.
 pub(crate) const CONFIG_FILE: &str = "treehold.toml";
@@ -52,7 +54,7 @@ pub(crate) struct Context {
     session: Option<Session>,
     /// The tree that the command read last.
     tree_read: Option<Arc<dyn Backend>>,
-    /// Set while a thread is being saved. An interrupt waits for it.
+    /// Set while a thread is being saved. A signal waits for it.
     saving: Arc<AtomicBool>,
     /// Host files that govern the trees of this command, beyond those of the configuration, with the reason for each.
     governing: Vec<(PathBuf, &'static str)>,
@@ -68,7 +70,7 @@ pub(crate) struct Context {
     command: (String, CheckpointId),
 }
 
-/// Runs a command until it ends or the user interrupts it. An interrupt lets a save in progress finish, and prevents a new one.
+/// Runs a command until it ends or a signal stops it. A signal lets a save in progress finish, and prevents a new one.
 pub(crate) async fn until_interrupted(context: &mut Context, command: Command) -> Result<Outcome, Failure> {
     // Servers, mirrors, imports and exports handle signals themselves and shut down in order.
     match command {
@@ -83,20 +85,28 @@ pub(crate) async fn until_interrupted(context: &mut Context, command: Command) -
         _ => {}
     }
     let saving = context.saving.clone();
-    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-    // A shell survives interrupts, so one that arrives before the first poll would be lost. Otherwise it ends the process until then.
-    if context.survives_interrupts && futures::poll!(interrupted.as_mut()).is_ready() {
-        return Ok(Outcome::Interrupted);
+    // The handlers are installed by the first poll. Until then a signal ends the process.
+    let mut stopped = std::pin::pin!(async { signal::stop().await });
+    // A shell survives interrupts, so one that arrives before the first poll would be lost.
+    if context.survives_interrupts
+        && let Poll::Ready(signal) = futures::poll!(stopped.as_mut())
+    {
+        return Ok(Outcome::Interrupted(signal));
     }
     let mut run = std::pin::pin!(finished(context, command));
     tokio::select! {
         biased;
         ended = &mut run => ended,
-        Ok(()) = &mut interrupted => {
+        signal = &mut stopped => {
             if saving.load(Ordering::Acquire) {
-                run.await?;
+                // What is being saved is finished, unless the process is asked again: the store may not answer.
+                tokio::select! {
+                    biased;
+                    ended = run => drop(ended?),
+                    _ = signal::stop() => {}
+                }
             }
-            Ok(Outcome::Interrupted)
+            Ok(Outcome::Interrupted(signal))
         }
     }
 }
@@ -408,7 +418,7 @@ impl Context {
         self.until_saved(threads.lasting_history(&scope, work)).await
     }
 
-    /// Awaits a save. An interrupt waits for it.
+    /// Awaits a save. A signal waits for it.
     pub(crate) async fn until_saved<T>(&self, save: impl Future<Output = T>) -> T {
         self.saving.store(true, Ordering::Release);
         let saved = save.await;

@@ -1,6 +1,7 @@
 //! Exit codes, and how errors are reported.
 
 use crate::cli::args::{Color, Global};
+use crate::cli::signal::StopSignal;
 use crate::cli::terminal::{one_message, shown, shown_json};
 use crate::config::without_password;
 use crate::error::ErrorRecord;
@@ -18,8 +19,8 @@ pub(crate) enum Outcome {
     Nothing,
     /// Done, except for calls that failed and were reported. The kind is that of the first.
     Failed(ErrorKind),
-    /// Interrupted by the user.
-    Interrupted,
+    /// Stopped by a signal.
+    Interrupted(StopSignal),
 }
 
 impl Outcome {
@@ -35,7 +36,7 @@ impl From<Outcome> for u8 {
             Outcome::Done => 0,
             Outcome::Nothing => 1,
             Outcome::Failed(kind) => code(kind),
-            Outcome::Interrupted => 130,
+            Outcome::Interrupted(signal) => signal.exit_code(),
         }
     }
 }

@@ -21,7 +21,6 @@ mod output;
 mod pager;
 mod shell;
 mod shell_path;
-#[cfg(any(feature = "mcp", unix))]
 mod signal;
 mod table;
 mod terminal;

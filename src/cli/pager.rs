@@ -9,6 +9,9 @@ pub(crate) struct Pager {
     child: Child,
     /// `None` once all output is written.
     input: Option<ChildStdin>,
+    /// While this process waits for the pager, nothing else handles a signal.
+    #[cfg(unix)]
+    _stops: tokio::sync::oneshot::Sender<()>,
 }
 
 impl Pager {
@@ -29,7 +32,12 @@ impl Pager {
         }
         let mut child = pager.spawn().ok()?;
         let input = child.stdin.take();
-        Some(Self { child, input })
+        Some(Self {
+            child,
+            input,
+            #[cfg(unix)]
+            _stops: crate::cli::signal::exit_when_stopped(),
+        })
     }
 
     /// Ends its input and waits until the user closes it.

@@ -11,6 +11,7 @@ use crate::cli::exit::{self, Failure, Outcome};
 use crate::cli::output;
 use crate::cli::pager::outlive_interrupts;
 use crate::cli::shell_path::resolved;
+use crate::cli::signal::{self, StopSignal};
 use crate::cli::terminal::shown;
 use crate::cli::words::{Fault, Quote, commands, partial, quoted};
 use crate::cli::{advice, habits, unused, waiting};
@@ -50,9 +51,12 @@ pub(crate) fn run(options: Options, global: Global, registry: Registry) -> u8 {
     if let Err(error) = context.config() {
         return exit::report(&error.into(), &global);
     }
+    let context = Arc::new(Mutex::new(context));
+    #[cfg(unix)]
+    exit_when_stopped(&runtime, &context);
     let shell = Shell {
         runtime: Arc::new(runtime),
-        context: Arc::new(Mutex::new(context)),
+        context,
         global,
         directory: Arc::new(Mutex::new(VfsPathBuf::root())),
         previous: VfsPathBuf::root(),
@@ -64,6 +68,24 @@ pub(crate) fn run(options: Options, global: Global, registry: Registry) -> u8 {
         None if output::stdin_is_terminal() && output::stdout_is_terminal() => shell.run_terminal(),
         None => shell.run_script(io::stdin().lock()),
     }
+}
+
+/// Ends the shell when it is asked to stop, except by an interrupt, even while it reads a line. A running command ends first: the signal
+/// stops it too, and it removes what it has not finished.
+#[cfg(unix)]
+fn exit_when_stopped(runtime: &Runtime, context: &Arc<Mutex<Context>>) {
+    let _entered = runtime.enter();
+    let (stop, context) = (signal::final_stop(), Arc::downgrade(context));
+    runtime.spawn(async move {
+        let signal = stop.await;
+        tokio::task::spawn_blocking(move || {
+            // A shell that is ending completes its writes.
+            let Some(context) = context.upgrade() else { return };
+            // A running command holds the context.
+            let _idle = context.lock();
+            std::process::exit(signal.exit_code().into());
+        });
+    });
 }
 
 struct Shell {
@@ -151,7 +173,7 @@ impl Shell {
                         self.refuse(&fault);
                     }
                 },
-                Err(ReadlineError::Interrupted) => self.last = Outcome::Interrupted.into(),
+                Err(ReadlineError::Interrupted) => self.last = StopSignal::Interrupt.exit_code(),
                 Err(ReadlineError::Eof) => break self.last,
                 Err(error) => break exit::report(&unusable(error).into(), &self.global),
             }
@@ -188,9 +210,11 @@ impl Shell {
     fn line(&mut self, line: &str, is_interactive: bool) -> Result<Then, Fault> {
         for words in commands(line)? {
             let then = self.command(words);
-            let was_interrupted = self.last == u8::from(Outcome::Interrupted);
+            let was_interrupted = self.last == StopSignal::Interrupt.exit_code();
+            let was_stopped = StopSignal::FINAL.iter().any(|signal| self.last == signal.exit_code());
             match then {
                 Then::Exit(code) => return Ok(Then::Exit(code)),
+                Then::Continue if was_stopped => return Ok(Then::Exit(self.last)),
                 Then::Continue if is_interactive && was_interrupted => return Ok(Then::Continue),
                 Then::Continue if was_interrupted || (self.stops && self.last != 0) => return Ok(Then::Exit(self.last)),
                 Then::Continue => {}
@@ -293,20 +317,20 @@ impl Shell {
             },
         };
         let runtime = self.runtime.clone();
-        let mut was_interrupted = false;
+        let mut stopped_by = None;
         let code = self.work_at(matches, |context| {
             Ok(runtime.block_on(async {
                 tokio::select! {
                     checked = check_directory(context, &to) => checked,
-                    Ok(()) = tokio::signal::ctrl_c() => {
-                        was_interrupted = true;
+                    signal = signal::stop() => {
+                        stopped_by = Some(signal);
                         Ok(())
                     }
                 }
             })?)
         });
-        if was_interrupted {
-            return Outcome::Interrupted.into();
+        if let Some(signal) = stopped_by {
+            return Outcome::Interrupted(signal).into();
         }
         if code == 0 {
             self.previous = directory;

@@ -1,6 +1,6 @@
 //! `[agent_state]`: where the states of agents are stored, their limits, and when they expire.
 
-use super::check::some_time;
+use super::check::positive_time;
 use super::fault::Broken;
 use super::stores::Stores;
 use super::{Config, DEFAULT_STORE};
@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use treehold_agent_state::{AgentStates, AgentStatesOptions, Expiry};
-use treehold_core::clock::parse_age;
-use treehold_core::error::{Error, Result};
+use treehold_core::error::Result;
 
 /// The word for a time without an end.
 const NEVER: &str = "never";
@@ -109,9 +108,7 @@ fn age(text: &str) -> Result<Option<Duration>> {
     if text == NEVER {
         return Ok(None);
     }
-    let parsed = some_time(text).or_else(|| parse_age(text).ok().filter(|age| !age.is_zero()));
-    let invalid = || Error::invalid_argument(format!("`{text}` is not an age; write it as `30d` or `12h`, or write `{NEVER}`"));
-    parsed.map(Some).ok_or_else(invalid)
+    positive_time(text, "an age", &format!("write it as `30d` or `12h`, or write `{NEVER}`")).map(Some)
 }
 
 impl Config {

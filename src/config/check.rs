@@ -1,13 +1,16 @@
 //! Checks beyond the types: references resolve, templates parse, and each key applies to its route.
 
 use super::fault::{Broken, did_you_mean};
+use super::overlap::{ADVICE, overlap};
 use super::protected::check_protected;
+use super::registry::Located;
 use super::remote::{check_peer, check_remote};
+use super::traces::INTERNAL_STORE;
 use super::{Config, DEFAULT_STORE, OverlayConfig, RouteConfig, RouteType, ScopeConfig};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use treehold_core::clock::{parse_age, parse_time};
+use treehold_core::clock::{InvalidAge, parse_age, parse_time};
 use treehold_core::error::Error;
 use treehold_core::path::VfsPathBuf;
 use treehold_core::scope::{NamespaceTemplate, Scope, Template};
@@ -50,6 +53,18 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     config.check_traces()?;
     config.check_memo_mounts()?;
     config.serve.check()
+}
+
+/// Checks that no two stores overlap, once the defaults are filled in. `located` finds the store of a URL; those that it does not find
+/// are left out.
+pub(super) fn check_places(config: &Config, located: impl Fn(&str) -> Option<Located>) -> Result<(), Broken> {
+    let internal = config.traces.internal.as_ref().map(|internal| (INTERNAL_STORE, &internal.url));
+    let urls = config.stores.iter().map(|(name, store)| (name.as_str(), &store.url)).chain(internal);
+    let stores = urls.filter_map(|(name, url)| Some((name.to_owned(), located(url)?)));
+    let Some(found) = overlap(stores) else { return Ok(()) };
+    let is_internal = config.traces.internal.is_some() && found.name == INTERNAL_STORE;
+    let keys = if is_internal { ["traces", "internal", "url"] } else { ["stores", found.name.as_str(), "url"] };
+    Err(Broken::new(&keys, found.message.as_str()).with_hint(Some(ADVICE.to_owned())))
 }
 
 fn check_layers(config: &Config) -> Result<(), Broken> {
@@ -97,7 +112,7 @@ fn check_layers(config: &Config) -> Result<(), Broken> {
 
 /// Parses a duration such as `30s` or `1m 30s`.
 pub(super) fn duration(text: &str) -> Result<Duration, Error> {
-    some_time(text).ok_or_else(|| Error::invalid_argument(format!("`{text}` is not a duration for a call; write it as `30s` or `500ms`")))
+    positive_time(text, "a duration for a call", "write it as `30s` or `500ms`")
 }
 
 /// Parses the interval between sweeps; `None` for `never`.
@@ -105,30 +120,32 @@ pub(super) fn sweep_every(text: &str) -> Result<Option<Duration>, Error> {
     if text == "never" {
         return Ok(None);
     }
-    let none = || {
-        Error::invalid_argument(format!(
-            "`{text}` is not a duration between sweeps; write it as `1m` or `30s`, or write \
-        `never`"
-        ))
-    };
-    some_time(text).map(Some).ok_or_else(none)
+    positive_time(text, "a duration between sweeps", "write it as `1m` or `30s`, or write `never`").map(Some)
 }
 
 /// Parses how long events are kept, such as `7d`. A day has 24 hours.
 pub(super) fn kept_for(text: &str) -> Result<Duration, Error> {
-    let none = || Error::invalid_argument(format!("`{text}` is not a duration to keep events for; write it as `7d` or `12h`"));
-    parse_age(text).ok().filter(|time| !time.is_zero()).ok_or_else(none)
+    positive_time(text, "a duration to keep events for", "write it as `7d` or `12h`")
 }
 
-/// Returns whether a text is a duration of zero.
-pub(super) fn no_age(text: &str) -> bool {
-    text.parse::<SignedDuration>().is_ok_and(|duration| duration.is_zero())
+/// Parses a duration longer than zero. `what` says what a malformed text is not, and `advice` how to write it.
+pub(super) fn positive_time(text: &str, what: &str, advice: &str) -> Result<Duration, Error> {
+    bounded_time(text, what, advice, |time| !time.is_zero(), "it must be longer than `0s`")
 }
 
-/// Parses a positive duration.
-pub(super) fn some_time(text: &str) -> Option<Duration> {
-    let duration = text.parse::<SignedDuration>().ok()?;
-    Duration::try_from(duration).ok().filter(|duration| !duration.is_zero())
+/// Parses a duration of at least `min`, which `min_text` shows, as [`positive_time`] does.
+pub(super) fn time_from(min: Duration, min_text: &str, text: &str, what: &str, advice: &str) -> Result<Duration, Error> {
+    bounded_time(text, what, advice, |time| time >= min, &format!("the shortest is `{min_text}`"))
+}
+
+fn bounded_time(text: &str, what: &str, advice: &str, is_enough: impl Fn(Duration) -> bool, least: &str) -> Result<Duration, Error> {
+    let fault = match parse_age(text) {
+        Ok(time) if is_enough(time) => return Ok(time),
+        Ok(_) | Err(InvalidAge::Negative) => format!("too short: {least}"),
+        Err(invalid) if invalid.is_out_of_bounds() => invalid.to_string(),
+        Err(_) => format!("not {what}"),
+    };
+    Err(Error::invalid_argument(format!("`{text}` is {fault}; {advice}")))
 }
 
 fn check_scope(config: &Config) -> Result<(), Broken> {

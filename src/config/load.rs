@@ -86,6 +86,8 @@ impl Config {
         config.registry = registry.clone();
         check::check(&config).map_err(|broken| broken.locate(text, base))?;
         config.fill_in();
+        let located = |url: &str| config.registry.located(url, &|path| config.store_path(path));
+        check::check_places(&config, located).map_err(|broken| broken.locate(text, base))?;
         Ok(config)
     }
 
@@ -183,10 +185,11 @@ impl Config {
             && fault::line_of(&self.text, &["stores".to_owned(), DEFAULT_STORE.to_owned()]).is_none()
     }
 
-    /// Checks that this program has the engine of every store. An `env:` URL is checked if its variable is set.
+    /// Checks that this program has the engine of every store, and that no two stores overlap. An `env:` URL is checked if its variable is
+    /// set.
     ///
     /// # Errors
-    /// The place of the first URL whose engine this program was built without.
+    /// The place of the first URL whose engine this program was built without, or whose place overlaps that of another.
     pub fn check_engines(&self) -> Result<(), ConfigFault> {
         for (name, store) in &self.stores {
             let Some(feature) = self.registry.absent_engine(&store.url) else { continue };
@@ -194,7 +197,8 @@ impl Config {
                 .with_hint(Some("build it with that feature, or name another engine".to_owned()));
             return Err(broken.locate(&self.text, &self.base));
         }
-        Ok(())
+        let located = |url: &str| self.locate(url).ok();
+        check::check_places(self, located).map_err(|broken| broken.locate(&self.text, &self.base))
     }
 
     /// Makes a path absolute: `~/` is the user's home, and a relative path lies beneath the file's directory.

@@ -29,6 +29,7 @@ mod load;
 mod migrate_store;
 mod open;
 mod open_store;
+mod overlap;
 mod overlay;
 mod per_scope;
 mod protected;

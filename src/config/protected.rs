@@ -204,7 +204,7 @@ fn unopened(directory: &Path, error: &Error) -> Error {
 }
 
 /// Resolves the links in a path as far as it exists. The missing rest is appended unchanged.
-fn canonical(path: &Path) -> PathBuf {
+pub(super) fn canonical(path: &Path) -> PathBuf {
     let path = absolute(path);
     let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     match found {

@@ -1,13 +1,12 @@
 //! `[retention]`: what is kept of threads, and how fast the rest is removed.
 
-use super::check::{no_age, some_time};
+use super::check::{positive_time, time_from};
 use super::fault::Broken;
 use super::stores::Stores;
 use super::{Config, RouteType};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use treehold_agent::retention::{KeepRule, Retention, RetentionPolicy, ThreadClass, ThreadRules};
-use treehold_core::clock::parse_age;
 use treehold_core::error::{Error, Result};
 
 /// What is kept of threads. `treehold serve` removes the rest by itself, and `treehold sweep` on request. Without rules everything is kept.
@@ -106,10 +105,7 @@ type Fault = (&'static str, Error);
 
 /// Parses the rule of a table.
 fn rule(keep_last: Option<u64>, older_than: Option<&str>) -> Result<KeepRule, Fault> {
-    let age = |text: &str| {
-        let parsed = parse_age(text).ok().filter(|age| !age.is_zero());
-        parsed.ok_or_else(|| Error::invalid_argument(format!("`{text}` is not how long to keep something; write it as `30d` or `12h`")))
-    };
+    let age = |text: &str| positive_time(text, "how long to keep something", "write it as `30d` or `12h`");
     let older_than = older_than.map(age).transpose().map_err(|error| ("older_than", error))?;
     KeepRule::new(keep_last, older_than).map_err(|error| ("keep_last", error))
 }
@@ -170,8 +166,7 @@ impl RetentionConfig {
     /// # Errors
     /// [`InvalidArgument`](treehold_core::error::ErrorKind::InvalidArgument) for a malformed duration.
     pub fn every(&self) -> Result<Duration> {
-        let none = || Error::invalid_argument(format!("`{}` is not a duration between rounds; write it as `1h` or `10m`", self.every));
-        some_time(&self.every).ok_or_else(none)
+        positive_time(&self.every, "a duration between rounds", "write it as `1h` or `10m`")
     }
 
     /// Returns the policy of the library.
@@ -190,13 +185,8 @@ impl RetentionConfig {
 
     fn parse(&self) -> Result<RetentionPolicy, Broken> {
         self.every().map_err(|error| Broken::new(&["retention", "every"], error.message()))?;
-        let grace = match no_age(&self.grace) {
-            true => Duration::ZERO,
-            false => some_time(&self.grace).ok_or_else(|| {
-                let message = format!("`{}` is not a duration; write it as `1m`, or as `0s` for none", self.grace);
-                Broken::new(&["retention", "grace"], message)
-            })?,
-        };
+        let grace = time_from(Duration::ZERO, "0s", &self.grace, "a duration", "write it as `1m`, or as `0s` for none")
+            .map_err(|error| Broken::new(&["retention", "grace"], error.message()))?;
         if self.rows_per_second == 0 {
             let message = "`rows_per_second` is 0, at which nothing would ever be removed";
             return Err(Broken::new(&["retention", "rows_per_second"], message).with_hint(Some("set at least 1".to_owned())));

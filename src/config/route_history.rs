@@ -1,5 +1,6 @@
 //! The key `history` of a store route: how much of the past of its files is kept.
 
+use super::check::positive_time;
 use super::fault::Broken;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -61,10 +62,8 @@ impl HistoryConfig {
             let message = format!("`keep_last` is {keep_last}; write 1 to {}, or `history = false`", HistoryPolicy::KEEP_LAST_MAX);
             return broken("keep_last", message);
         }
-        match parse_age(older_than) {
-            Ok(age) if !age.is_zero() => Ok(()),
-            _ => broken("older_than", format!("`{older_than}` is not how long to keep a content; write it as `30d` or `12h`")),
-        }
+        let checked = positive_time(older_than, "how long to keep a content", "write it as `30d` or `12h`");
+        checked.map(drop).or_else(|error| broken("older_than", error.message().to_owned()))
     }
 }
 

@@ -1,12 +1,11 @@
 //! `[serve]`: the limits on connections, requests and streams of a server.
 
-use super::check::some_time;
+use super::check::{positive_time, time_from};
 use super::fault::Broken;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use treehold_core::clock::parse_age;
-use treehold_core::error::{Error, Result};
+use treehold_core::error::Result;
 #[cfg(feature = "serve")]
 use treehold_serve::{ConnectionLimits, ServeOptions};
 
@@ -137,9 +136,8 @@ impl ServeConfig {
     /// # Errors
     /// As [`ServeConfig::head_timeout`], and for less than a minute.
     pub fn idempotency_time(&self) -> Result<Duration> {
-        let text = &self.idempotency_time;
-        let none = || Error::invalid_argument(format!("`{text}` is not how long to keep a response; write at least `1m`, such as `24h`"));
-        parse_age(text).ok().filter(|time| *time >= Duration::from_secs(60)).ok_or_else(none)
+        let (min, what) = (Duration::from_secs(60), "how long to keep a response");
+        time_from(min, "1m", &self.idempotency_time, what, "write at least `1m`, such as `24h`")
     }
 
     /// Returns the options of a server with these bounds.
@@ -191,6 +189,5 @@ impl ServeConfig {
 }
 
 fn waited_for(text: &str) -> Result<Duration> {
-    let none = || Error::invalid_argument(format!("`{text}` is not a duration to wait for a client; write it as `30s` or `2m`"));
-    some_time(text).ok_or_else(none)
+    positive_time(text, "a duration to wait for a client", "write it as `30s` or `2m`")
 }

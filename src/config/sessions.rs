@@ -1,6 +1,6 @@
 //! `[sessions]`: where the sessions of agent hosts are stored, their limits, and the session whose memory documents are mounted.
 
-use super::check::some_time;
+use super::check::positive_time;
 use super::fault::Broken;
 use super::stores::Stores;
 use super::{Config, DEFAULT_STORE};
@@ -57,8 +57,7 @@ impl SessionsConfig {
     }
 
     fn idempotency_time(&self) -> Result<Duration> {
-        let text = &self.idempotency_time;
-        some_time(text).ok_or_else(|| Error::invalid_argument(format!("`{text}` is not a duration; write it as `24h` or `90m`")))
+        positive_time(&self.idempotency_time, "a duration", "write it as `24h` or `90m`")
     }
 
     /// Checks each value.

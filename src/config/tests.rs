@@ -101,16 +101,12 @@ fn fault_names_line_column_and_intended_key() {
             "[routes.\"/b\"]\ntype = \"history\"\nquota = { files_max = 3 }",
             "treehold.toml:3:1: `quota` bounds what is written, and a history route is read-only; leave it out",
         ),
-        (
-            "[serve]\nhead_timeout = \"0s\"",
-            "treehold.toml:2:16: `0s` is not a duration to wait for a client; write it as `30s` or \
-            `2m`",
-        ),
+        ("[serve]\nhead_timeout = \"0s\"", "treehold.toml:2:16: `0s` is too short: it must be longer than `0s`; write it as `30s` or `2m`"),
         ("[serve]\nconnections_max = 0", "treehold.toml:2:19: `connections_max` is 0, which would refuse every client; set at least 1"),
         ("[sessions]\npage_max = 0", "treehold.toml:2:12: `page_max` is 0, which allows nothing; set at least 1"),
         ("[sessions]\nstore = \"defalt\"", "treehold.toml:2:9: no store is named `defalt`; did you mean `default`?"),
         ("[sessions]\nmounted = \"..\"", "treehold.toml:2:11: the session id `..` cannot be the name of a directory; choose another one"),
-        ("[sessions]\nidempotency_time = \"0s\"", "treehold.toml:2:20: `0s` is not a duration; write it as `24h` or `90m`"),
+        ("[sessions]\nidempotency_time = \"soon\"", "treehold.toml:2:20: `soon` is not a duration; write it as `24h` or `90m`"),
         (
             "[sessions]\nmounted = \"s\"\n[routes.\"/memo/user\"]\ntype = \"filesystem\"\nroot = \".\"",
             "treehold.toml:3:9: `/memo/user` is where the memory documents of a session are mounted; choose another path for this route",
@@ -133,7 +129,7 @@ fn fault_names_line_column_and_intended_key() {
         ),
         (
             "[embeddings]\nurl = \"http://127.0.0.1/v1/embeddings\"\nmodel = \"m\"\ntimeout = \"0s\"",
-            "treehold.toml:4:11: `0s` is not a duration for a call; write it as `30s` or `500ms`",
+            "treehold.toml:4:11: `0s` is too short: it must be longer than `0s`; write it as `30s` or `500ms`",
         ),
         (
             "[embeddings]\nurl = \"http://127.0.0.1/\"\nmodel = \"\"",
@@ -146,7 +142,10 @@ fn fault_names_line_column_and_intended_key() {
             "[agent_state]\nexpire_after = \"soon\"",
             "treehold.toml:2:16: `soon` is not an age; write it as `30d` or `12h`, or write `never`",
         ),
-        ("[agent_state]\nforget_after = \"0d\"", "treehold.toml:2:16: `0d` is not an age; write it as `30d` or `12h`, or write `never`"),
+        (
+            "[agent_state]\nforget_after = \"0d\"",
+            "treehold.toml:2:16: `0d` is too short: it must be longer than `0s`; write it as `30d` or `12h`, or write `never`",
+        ),
         (
             "[agent_state.expire_prefix_after]\nguest = \"1x\"",
             "treehold.toml:2:9: `1x` is not an age; write it as `30d` or `12h`, or write `never`",
@@ -185,6 +184,57 @@ fn fault_names_line_column_and_intended_key() {
     }
 }
 
+/// The template with every key in use.
+fn whole_template() -> String {
+    TEMPLATE
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(key) if key.starts_with(|first: char| first.is_ascii_lowercase() || first == '[') => key,
+            _ => line,
+        })
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+/// Regression: a duration of the right form that was too long or too short was called malformed. Every key of the template whose value
+/// is a duration is tried, or `never`, which stands for one.
+#[test]
+fn duration_out_of_bounds_is_refused_with_its_bound() {
+    let all = whole_template();
+    let lines: Vec<&str> = all.lines().collect();
+    let is_time = |value: &str| value == "never" || treehold_core::clock::parse_age(value).is_ok();
+    let mut tried = 0;
+    for (number, line) in lines.iter().enumerate().filter(|(_, line)| !line.starts_with('#')) {
+        // Texts in quotes are at the odd places.
+        let parts: Vec<&str> = line.split('"').collect();
+        for place in (1..parts.len()).step_by(2).filter(|place| is_time(parts[*place])) {
+            tried += 1;
+            for (value, bound) in [
+                ("1000001d", Some("too long: the longest is `1000000d`")),
+                ("99999999999999999999h", Some("too long: the longest is `1000000d`")),
+                ("-1m", Some("too short: ")),
+                ("400d", None),
+            ] {
+                let mut parts = parts.clone();
+                parts[place] = value;
+                let (changed, mut lines) = (parts.join("\""), lines.clone());
+                lines[number] = &changed;
+                match (Config::parse(&lines.join("\n"), &base()), bound) {
+                    (Ok(_), None) => {}
+                    (Err(fault), Some(bound)) => {
+                        // The age of a moment is told from its other forms.
+                        let told = [format!("`{value}` is {bound}"), format!("`{value}`: the age is {bound}")];
+                        assert!(told.iter().any(|told| fault.message.starts_with(told)), "{changed}: {fault}");
+                        assert_eq!(fault.line, number + 1, "{changed}: {fault}");
+                    }
+                    (read, _) => panic!("{changed}: {:?}", read.map(drop)),
+                }
+            }
+        }
+    }
+    assert!(tried >= 20, "{tried} durations are in the template");
+}
+
 #[test]
 fn duplicate_route_and_second_state_are_refused() {
     let fault = |text: &str| Config::parse(text, &base()).expect_err("a fault").to_string();
@@ -198,6 +248,61 @@ fn duplicate_route_and_second_state_are_refused() {
     );
     let text = "[routes.\"/a\"]\ntype = \"state\"\n";
     assert!(fault(text).contains("add `[routes.\"/\"]`"));
+}
+
+/// Regression: stores at overlapping places were accepted, and damaged each other's files.
+#[cfg(all(feature = "postgres", feature = "sled", feature = "sqlite"))]
+#[test]
+fn overlapping_stores_are_refused_and_names_of_one_store_are_not() {
+    let table = [
+        ("sqlite:x/", "sqlite:x/sub/", Some("lies within")),
+        ("sqlite:x/sub/", "sqlite:x/", Some("contains")),
+        ("sqlite:x/", "sqlite:x/y.db", Some("lies within")),
+        ("sqlite:x/", "sled:x/y", Some("lies within")),
+        ("sled:x", "sqlite:x/y.db", Some("lies within")),
+        ("sled:x", "sqlite:x/y/", Some("lies within")),
+        ("sled:x/y/z", "sled:x", Some("contains")),
+        ("sqlite:x.db", "sqlite:x.db/y.db", Some("lies within")),
+        ("sqlite:x", "sqlite:x/", Some("has the place of")),
+        ("sqlite:x", "sled:x", Some("has the place of")),
+        ("sqlite:x/", "sled:x", Some("has the place of")),
+        ("sqlite:x.db", "sqlite:x.db-wal", Some("has the place of a file of")),
+        ("sqlite:x.db", "sled:x.db-journal", Some("has the place of a file of")),
+        ("sqlite:x.db-shm", "sqlite:x.db", Some("keeps a file at the place of")),
+        ("sqlite:{data}/x/", "sqlite:/var/lib/treehold/x/y.db", Some("lies within")),
+        ("sqlite:x/", "sqlite:/etc/agent/x/y.db", Some("lies within")),
+        ("sqlite:x.db", "sqlite:y.db", None),
+        ("sqlite:x/", "sqlite:x2/", None),
+        ("sqlite:x/", "sqlite:x.db", None),
+        ("sqlite:x/y/", "sqlite:x/z.db", None),
+        ("sqlite:x/", "sqlite:x-wal", None),
+        // One store with two names.
+        ("sqlite:x.db", "sqlite:./x.db", None),
+        ("sqlite:x/", "sqlite:/etc/agent/x/", None),
+        ("sled:x", "sled:x", None),
+        ("memory:", "memory:", None),
+        ("postgres://h/d", "postgres://h/d", None),
+        ("env:NO_SUCH_URL", "sqlite:x.db", None),
+    ];
+    for (one, two, relation) in table {
+        let stores = format!("[stores.a]\nurl = \"{one}\"\n[stores.b]\nurl = \"{two}\"\n");
+        let internal = format!("[stores.a]\nurl = \"{one}\"\n[traces]\ninternal = {{ type = \"database\", url = \"{two}\" }}\n");
+        for (text, name, line) in [(stores, "b", "4:7"), (internal, "traces", "4:")] {
+            let told = Config::parse(&text, &base()).err().map(|fault| fault.to_string());
+            let Some(relation) = relation else {
+                assert_eq!(told, None, "{one} {two}");
+                continue;
+            };
+            let told = told.unwrap_or_else(|| panic!("{one} {two} are accepted"));
+            let expected = format!("the store `{name}` {relation} the store `a`; give each store a place of its own, or remove one");
+            assert!(told.starts_with(&format!("treehold.toml:{line}")) && told.contains(&expected), "{one} {two}: {told}");
+        }
+    }
+    // The built-in store counts where it is used.
+    let all = "[stores.all]\nurl = \"sqlite:{data}/\"\n";
+    parsed(all);
+    let told = Config::parse(&format!("{all}[threads]\nstore = \"default\"\n"), &base()).expect_err("they overlap").to_string();
+    assert!(told.contains("the store `default` lies within the store `all`"), "{told}");
 }
 
 #[test]
@@ -217,15 +322,7 @@ fn template_shows_the_defaults() {
 
 #[test]
 fn template_contains_every_key() {
-    let all: String = TEMPLATE
-        .lines()
-        .map(|line| match line.strip_prefix('#') {
-            Some(key) if key.starts_with(|first: char| first.is_ascii_lowercase() || first == '[') => key,
-            _ => line,
-        })
-        .flat_map(|line| [line, "\n"])
-        .collect();
-    let config = parsed(&all);
+    let config = parsed(&whole_template());
     assert_eq!(config.scope.agent.as_deref(), Some("coder"));
     // Every setting must also appear in the template.
     for setting in config.settings() {

@@ -1,14 +1,13 @@
 //! `[traces]`: where the traces of agents are stored, who shares them, their limits, and the other places that ids may name.
 
-use super::check::some_time;
+use super::check::positive_time;
 use super::fault::Broken;
 use super::remote::{TokenPlace, check_url};
 use super::stores::Stores;
 use super::{Config, DEFAULT_STORE};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use treehold_core::clock::parse_age;
-use treehold_core::error::{Error, Result};
+use treehold_core::error::Result;
 use treehold_core::scope::check_id;
 use treehold_traces::{Location, OrganizationTraces, Traces, TracesOptions};
 
@@ -218,12 +217,11 @@ impl TracesConfig {
 }
 
 fn time(text: &str) -> Result<Duration> {
-    some_time(text).ok_or_else(|| Error::invalid_argument(format!("`{text}` is not a duration; write it as `24h` or `30s`")))
+    positive_time(text, "a duration", "write it as `24h` or `30s`")
 }
 
 fn age(text: &str) -> Result<Duration> {
-    let parsed = parse_age(text).ok().filter(|age| !age.is_zero());
-    parsed.ok_or_else(|| Error::invalid_argument(format!("`{text}` is not an age; write it as `7d` or `12h`")))
+    positive_time(text, "an age", "write it as `7d` or `12h`")
 }
 
 impl Config {

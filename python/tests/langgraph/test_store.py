@@ -102,6 +102,8 @@ def test_last_put_of_an_item_in_a_batch_counts(items: TreeholdStore) -> None:
         PutOp(("a",), "k", {}, ttl=0),
         PutOp(("a",), "k", {}, ttl=-1),
         PutOp(("a",), "k", {}, ttl=math.inf),
+        PutOp(("a",), "k", {}, ttl=1_440_000_001),
+        PutOp(("a",), "k", {}, ttl=1e300),
         PutOp(("a",), "k", {}, index=cast("Any", "text")),
         PutOp(("a",), "k", {}, index=cast("Any", True)),
         GetOp(("a", ""), "k"),

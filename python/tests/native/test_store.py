@@ -32,6 +32,23 @@ def test_put_row_is_read_with_meta_version_and_times(store: Store) -> None:
     assert store.get(NS, "other") is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "fault"),
+    [
+        (-1, "too short: the shortest duration is 0 seconds"),
+        (timedelta(seconds=-1), "too short: the shortest duration is 0 seconds"),
+        (1e300, "too long: the longest duration is 18446744073709551615 seconds"),
+        (float("inf"), "too long: the longest duration is 18446744073709551615 seconds"),
+        (float("nan"), "no duration in seconds"),
+    ],
+)
+def test_duration_out_of_bounds_is_refused_with_its_bound(seconds: float | timedelta, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        Batch().put(NS, "k", b"body", ttl_seconds=seconds)
+    with pytest.raises(ValueError, match=fault):
+        Batch().touch(NS, "k", seconds)
+
+
 def test_get_many_keeps_order_of_keys_and_marks_absent_ones(store: Store) -> None:
     batch = Batch()
     for number in range(5_000):

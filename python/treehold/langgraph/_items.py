@@ -26,6 +26,9 @@ MARK = b"json"
 REFRESH_AFTER = 10
 """A read does not extend an item's life during the first 1/10 of its time to live."""
 
+TTL_MINUTES_MAX = 1_440_000_000
+"""The longest time to live, 1,000,000 days: its end is a time that exists."""
+
 COMPONENTS_MAX = 16
 """The most components of a namespace of a store."""
 
@@ -134,6 +137,8 @@ def seconds_of(ttl: Any) -> float | None:
         return None
     if isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not isfinite(ttl) or ttl <= 0:
         raise InvalidArgument(f"the ttl is `{ttl!r}`; use a positive number of minutes, or None")
+    if ttl > TTL_MINUTES_MAX:
+        raise InvalidArgument(f"the ttl is `{ttl!r}`, and the longest is {TTL_MINUTES_MAX} minutes; use None for an item that stays")
     return float(ttl) * 60
 
 

@@ -6,7 +6,7 @@ use crate::cli::commands::write::attempt;
 use crate::cli::context::Context;
 use crate::cli::exit::{self, Failure, Outcome, error_of, tell};
 use crate::cli::output::{Progress, counted};
-use crate::cli::signal;
+use crate::cli::signal::{self, StopSignal};
 use crate::error::ErrorRecord;
 use crate::ops::{ApplyOptions, Change, Entry, EntryKind, Failure as Unread, GlobOptions, OnFailure, StatOptions, WriteMode};
 use crate::{Error, ErrorKind, StateBackend, VfsPath, VfsPathBuf};
@@ -93,8 +93,10 @@ struct Report {
     /// The links and special files of the source.
     skipped: usize,
     dry_run: bool,
-    /// Whether the user interrupted it.
+    /// Whether a signal stopped it.
     interrupted: bool,
+    #[serde(skip)]
+    stopped_by: Option<StopSignal>,
     /// The first files that the target has with other content.
     conflicts: Vec<VfsPathBuf>,
     conflicts_count: usize,
@@ -107,6 +109,11 @@ struct Report {
 }
 
 impl Report {
+    fn interrupt(&mut self, signal: StopSignal) {
+        self.interrupted = true;
+        self.stopped_by = Some(signal);
+    }
+
     fn conflict(&mut self, path: VfsPathBuf) {
         self.conflicts_count += 1;
         if self.conflicts.len() < LISTED_MAX {
@@ -295,8 +302,8 @@ impl Copying {
         let there: HashMap<VfsPathBuf, Entry> = there.into_iter().map(|entry| (entry.path.clone(), entry)).collect();
         let total = entries.len() as u64;
         for (done, entry) in entries.iter().enumerate() {
-            if is_stopped(&mut stop) {
-                self.report.interrupted = true;
+            if let Some(signal) = asked_to_stop(&mut stop) {
+                self.report.interrupt(signal);
                 break;
             }
             progress.share(done as u64, total, format_args!("{doing}: {done} of {total}"));
@@ -364,7 +371,7 @@ impl Copying {
     async fn flush(
         &mut self,
         context: &mut Context,
-        stop: &mut Pin<&mut impl Future<Output = ()>>,
+        stop: &mut Pin<&mut impl Future<Output = StopSignal>>,
         apply: &impl AsyncFn(&mut Context, &[Change]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let batch = std::mem::take(&mut self.batch);
@@ -377,8 +384,11 @@ impl Copying {
             return Ok(());
         }
         for change in &batch {
-            if self.report.interrupted || is_stopped(stop) {
-                self.report.interrupted = true;
+            if self.report.interrupted {
+                break;
+            }
+            if let Some(signal) = asked_to_stop(stop) {
+                self.report.interrupt(signal);
                 break;
             }
             match apply(context, std::slice::from_ref(change)).await {
@@ -494,8 +504,10 @@ impl Copying {
             line.push_str("; interrupted: run the command again to continue");
         }
         context.out.notice(line);
+        if let Some(signal) = report.stopped_by {
+            return Ok(Outcome::Interrupted(signal));
+        }
         Ok(match report.failures.first() {
-            _ if report.interrupted => Outcome::Interrupted,
             Some(failure) => Outcome::Failed(error_of(&failure.error).kind()),
             None if report.conflicts_count > 0 => Outcome::Failed(ErrorKind::Conflict),
             None => Outcome::Done,
@@ -503,7 +515,7 @@ impl Copying {
     }
 }
 
-/// Returns whether the user has asked to stop.
-fn is_stopped(stop: &mut Pin<&mut impl Future<Output = ()>>) -> bool {
-    stop.as_mut().now_or_never().is_some()
+/// Returns the signal that has asked the command to stop, if any.
+fn asked_to_stop(stop: &mut Pin<&mut impl Future<Output = StopSignal>>) -> Option<StopSignal> {
+    stop.as_mut().now_or_never()
 }

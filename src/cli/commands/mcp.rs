@@ -8,6 +8,7 @@ use crate::config::{Config, RouteType};
 use crate::mcp::{McpOptions, McpServer, McpTools};
 use crate::{Error, ErrorKind, VfsPathBuf};
 use clap::Args;
+use futures::FutureExt;
 
 /// Serve the tree over MCP on standard input and output
 ///
@@ -57,7 +58,7 @@ impl Mcp {
         if stdin_is_terminal() {
             context.out.notice("waiting for a client to speak MCP on standard input; an agent host starts this command itself");
         }
-        server.serve_stdio(signal::stop()).await?;
+        server.serve_stdio(signal::stop().map(drop)).await?;
         Ok(Outcome::Done)
     }
 }

@@ -5,7 +5,7 @@ use crate::cli::commands::config::forgetful_stores;
 use crate::cli::context::Context;
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::output::{Output, Style, counted};
-use crate::cli::signal;
+use crate::cli::signal::{self, StopSignal};
 use crate::error::ErrorRecord;
 use crate::mirror::{Mirror, MirrorAction, MirrorConflicts, MirrorEvent, MirrorOptions, MirrorReport};
 use crate::ops::StatOptions;
@@ -66,7 +66,10 @@ impl MirrorCommand {
         };
         let options = MirrorOptions::new().with_write_back(self.write_back).with_conflicts(conflicts).with_keep(self.keep || self.once);
         let mirroring = Mirroring { path: &self.path, directory: &self.directory, options, once: self.once, doing: "mirroring" };
-        let Some(ended) = mirroring.run(context).await? else { return Ok(Outcome::Interrupted) };
+        let ended = match mirroring.run(context).await? {
+            Ok(ended) => ended,
+            Err(signal) => return Ok(Outcome::Interrupted(signal)),
+        };
         if ended.last.kept && !self.keep && !self.once {
             context.out.notice(format_args!(
                 "`{}` stays: it holds changes that could not be written back, or `sync` has used it",
@@ -99,8 +102,8 @@ pub(super) struct Ended {
 }
 
 impl Mirroring<'_> {
-    /// Runs the mirror and prints what it does. Returns `None` if it was interrupted before it began.
-    pub(super) async fn run(self, context: &mut Context) -> Result<Option<Ended>, Failure> {
+    /// Runs the mirror and prints what it does. Returns the signal if one stopped it before it began.
+    pub(super) async fn run(self, context: &mut Context) -> Result<Result<Ended, StopSignal>, Failure> {
         let base = VfsPathBuf::parse(self.path)?;
         for name in forgetful_stores(&context.config()?) {
             context.out.notice(format_args!("the store `{name}` is in memory; its content is lost when this command ends"));
@@ -128,7 +131,7 @@ impl Mirroring<'_> {
         let mut stop = std::pin::pin!(signal::stop());
         let mirror = tokio::select! {
             opened = Mirror::open(tree, news, self.directory, options) => opened?,
-            () = &mut stop => return Ok(None),
+            signal = &mut stop => return Ok(Err(signal)),
         };
         let mut counts = BTreeMap::new();
         let mut tell = |out: &mut Output, event: &MirrorEvent| {
@@ -144,7 +147,7 @@ impl Mirroring<'_> {
             context.out.notice(format_args!("{} `{base}` in `{}` until interrupted", self.doing, self.directory.display()));
             loop {
                 tokio::select! {
-                    () = &mut stop => break,
+                    _ = &mut stop => break,
                     Some(event) = events.recv() => {
                         printed = tell(&mut context.out, &event).and_then(|()| context.out.flush());
                     }
@@ -163,7 +166,7 @@ impl Mirroring<'_> {
         }
         printed?;
         let (first, last) = (mirror.first().clone(), last?);
-        Ok(Some(Ended { first: if self.once { first } else { last.clone() }, last, counts }))
+        Ok(Ok(Ended { first: if self.once { first } else { last.clone() }, last, counts }))
     }
 }
 

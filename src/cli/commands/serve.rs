@@ -8,6 +8,7 @@ use crate::mcp::{HttpLimits, McpOptions, McpServer};
 use crate::serve::{Access, ConnectionLimits, Dial, HttpServer, Rights, ServeOptions, TlsFiles, Token};
 use crate::{Error, ErrorKind, RemoteOptions, Workspace};
 use clap::Args;
+use futures::FutureExt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -272,7 +273,7 @@ impl Serve {
         }
         context.out.flush()?;
         log::begin(&context.global);
-        server.run(signal::stop()).await?;
+        server.run(signal::stop().map(drop)).await?;
         Ok(Outcome::Done)
     }
 }

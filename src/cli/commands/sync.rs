@@ -48,7 +48,10 @@ impl Sync {
         let options =
             MirrorOptions::new().with_write_back(true).with_conflicts(MirrorConflicts::Copies).with_keep(true).with_existing(true);
         let syncing = Mirroring { path: &self.path, directory: &self.directory, options, once: !self.watch, doing: "keeping equal" };
-        let Some(ended) = syncing.run(context).await? else { return Ok(Outcome::Interrupted) };
+        let ended = match syncing.run(context).await? {
+            Ok(ended) => ended,
+            Err(signal) => return Ok(Outcome::Interrupted(signal)),
+        };
         context.out.notice(summary(&ended));
         // Links and special files stay on their side, as `import` leaves them.
         Ok(ended.outcome(context, |error| error.code != "unsupported"))

@@ -73,6 +73,7 @@ struct Create {
 fn expiry(text: &str) -> Result<Timestamp, String> {
     match parse_age(text) {
         Ok(age) => Timestamp::now().checked_add(age).map_err(|_| "it is after the latest possible time; name an earlier one".to_owned()),
+        Err(invalid) if invalid.is_out_of_bounds() => Err(invalid.to_string()),
         Err(_) => parse_time(text, Timestamp::UNIX_EPOCH).map_err(|_| {
             "write how long it holds as `12h` or `30d`, a date as `2027-01-31`, or a time as `2027-01-31T00:00:00Z`".to_owned()
         }),
@@ -163,8 +164,8 @@ mod tests {
         }
         let time = "2027-01-31T00:00:00Z".parse::<Timestamp>().ok();
         assert_eq!((expiry("2027-01-31").ok(), expiry("2027-01-31T01:00:00+01:00").ok()), (time, time));
-        for text in ["soon", "", "99999999999w", "30"] {
-            assert!(expiry(text).is_err(), "{text}");
+        for (text, told) in [("soon", "write how long"), ("", "write how long"), ("30", "write how long"), ("99999999999w", "too long")] {
+            assert!(expiry(text).is_err_and(|error| error.starts_with(told)), "{text}");
         }
     }
 }

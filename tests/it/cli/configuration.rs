@@ -25,6 +25,23 @@ fn check_accepts_a_valid_configuration() {
     home.run(&["config", "check", "missing.toml"], 3);
 }
 
+/// A URL in an environment variable is known to `config check` and to whoever opens the stores, but not to the parser.
+#[test]
+fn overlapping_stores_are_refused_by_the_check_and_by_commands() {
+    let home = Home::new();
+    let told = "the store `two` lies within the store `one`; give each store a place of its own";
+    for (url, is_parsed) in [("sqlite:parts/x.db", true), ("env:TREEHOLD_TEST_STORE", false)] {
+        home.put("two.toml", format!("[stores.one]\nurl = \"sqlite:parts/\"\n[stores.two]\nurl = \"{url}\"\n"));
+        for (args, has_line) in [(&["config", "check", "two.toml"][..], true), (&["--config", "two.toml", "cat", "/memories/a"], is_parsed)]
+        {
+            let failed = home.command(args).env("TREEHOLD_TEST_STORE", "sqlite:parts/x.db").assert().code(2);
+            let error = String::from_utf8(failed.get_output().stderr.clone()).unwrap();
+            assert!(error.contains(told) && error.contains("two.toml:4:7: ") == has_line, "{args:?} {url}: {error}");
+        }
+    }
+    assert!(!home.work().join("parts").exists(), "nothing was opened");
+}
+
 #[test]
 fn show_prints_effective_settings_and_their_origin() {
     let home = Home::new();

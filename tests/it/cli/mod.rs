@@ -41,6 +41,8 @@ mod sessions;
 mod shell;
 #[cfg(unix)]
 mod show;
+#[cfg(unix)]
+mod signals;
 mod state;
 #[cfg(unix)]
 mod status;

@@ -169,25 +169,6 @@ fn commands_fail_when_their_thread_cannot_be_saved() {
     assert_eq!(home.ok(&["cat", "/a.md"]), "one");
 }
 
-#[cfg(unix)]
-#[test]
-fn interrupted_transcript_run_exits_with_130_and_saves_no_partial_call() {
-    let home = Home::new();
-    home.ok(&["write", "/start.md", "start"]);
-    let mut child = play(&home);
-    let mut answer = [0; 1];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
-    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(interrupted.success());
-    // Waiting closes the run's input, which would end it as well.
-    let stdin = child.stdin.take();
-    let status = child.wait().unwrap();
-    drop(stdin);
-    assert_eq!(status.code(), Some(130));
-    assert_eq!(home.ok(&["ls"]), "a.md\nmemories/\nstart.md\nworkspace/\n", "answered calls were saved");
-    assert_eq!(home.ok(&["cat", "/a.md"]), "played");
-}
-
 #[test]
 fn concurrent_overlay_changes_are_all_kept() {
     let home = Home::new();

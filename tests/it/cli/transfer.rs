@@ -278,40 +278,6 @@ fn directory_named_as_a_file_is_refused_with_its_form() {
     }
 }
 
-/// Regression: the part of the archive that was written stayed under its name, and the next export refused to replace it.
-#[cfg(unix)]
-#[tokio::test]
-async fn interrupted_export_leaves_no_file() {
-    let home = Home::new();
-    let rows = Namespace::new(["rows"]).unwrap();
-    let store = SqliteStore::open(home.work().join("a.db")).unwrap();
-    for number in 0..24 {
-        store.commit(Batch::new().put(&rows, format!("{number}"), vec![number; 4 << 20])).await.unwrap();
-    }
-    drop(store);
-    let archives = || -> Vec<String> {
-        let names = std::fs::read_dir(home.work()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with("z.tar")).collect()
-    };
-    let args = ["store", "export", "z.tar", "--store", "sqlite:a.db"];
-    let mut command = Command::new(binary());
-    command.args(args).current_dir(home.work()).env("TREEHOLD_DATA", home.data()).env_remove("TREEHOLD_CONFIG");
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    while archives().is_empty() && child.try_wait().unwrap().is_none() {
-        std::thread::yield_now();
-    }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    match child.wait().unwrap().code() {
-        Some(130) => {
-            assert!(archives().is_empty(), "{:?}", archives());
-            home.ok(&args);
-        }
-        // It was complete before the interrupt.
-        code => assert_eq!(code, Some(0)),
-    }
-    assert_eq!(archives(), ["z.tar"]);
-}
-
 #[test]
 fn verify_reports_each_damage_on_a_line() {
     let home = lived_in();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use treehold::ErrorKind;
 use treehold::ops::Durability;
-use treehold::store::{Batch, Condition, ScanOptions, SnapshotOptions, SqliteOptions, SqliteStore, Store, StoreExt};
+use treehold::store::{Batch, Condition, ScanOptions, SnapshotOptions, SnapshotProgress, SqliteOptions, SqliteStore, Store, StoreExt};
 
 async fn put(store: &SqliteStore, key: &str, value: &str) -> u64 {
     store.commit(Batch::new().put(&namespace(), key, value.to_owned())).await.unwrap()[0].number()
@@ -450,19 +450,33 @@ async fn snapshot_replaces_existing_file_only_on_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn snapshot_dropped_while_it_copies_removes_its_file_at_once() {
     let directory = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(directory.path().join("store.db")).unwrap();
-    for number in 0..100 {
-        put(&store, &format!("{number}"), &"x".repeat(400_000)).await;
-    }
-    let copying = tokio::sync::Notify::new();
-    tokio::select! {
-        biased;
-        () = copying.notified() => {}
-        taken = store.snapshot(SnapshotOptions::new(directory.path().join("snapshot.db")), |_| copying.notify_one()) => {
-            taken.map(drop).unwrap();
+    let (store, target) = (SqliteStore::open(directory.path().join("store.db")).unwrap(), directory.path().join("snapshot.db"));
+    let mut rows = 0;
+    // A copy may be complete before it is dropped. Then it is tried again with a larger store.
+    for wanted in [100, 300, 900, 2_700] {
+        while rows < wanted {
+            put(&store, &format!("{rows}"), &"x".repeat(400_000)).await;
+            rows += 1;
         }
+        let copying = tokio::sync::Notify::new();
+        let report = |at: SnapshotProgress| {
+            if at.bytes < at.bytes_total {
+                copying.notify_one();
+            }
+        };
+        let is_dropped = tokio::select! {
+            biased;
+            () = copying.notified() => true,
+            taken = store.snapshot(SnapshotOptions::new(&target), report) => taken.map(|_| false).unwrap(),
+        };
+        assert!(names(directory.path()).iter().all(|name| !name.ends_with(".tmp")), "{:?}", names(directory.path()));
+        // Without its unfinished file, a copy can no longer be completed.
+        if is_dropped && !target.exists() {
+            return;
+        }
+        fs::remove_file(&target).unwrap();
     }
-    assert!(names(directory.path()).iter().all(|name| !name.ends_with(".tmp")), "{:?}", names(directory.path()));
+    panic!("each copy was complete before it was dropped");
 }
 
 #[test]

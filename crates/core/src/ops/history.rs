@@ -2,7 +2,7 @@
 
 use super::{OpKind, Version};
 use crate::checkpoint_id::CheckpointId;
-use crate::clock::parse_time;
+use crate::clock::{parse_age, parse_time};
 use crate::error::{Error, Result};
 use crate::path::VfsPathBuf;
 use jiff::Timestamp;
@@ -183,7 +183,12 @@ impl Moment {
         if let Some(number) = text.strip_prefix('v') {
             return number.parse().map(Self::Number).map_err(|_| unread(()));
         }
-        parse_time(text, now).map(Self::Time).map_err(|_| unread(()))
+        parse_time(text, now).map(Self::Time).map_err(|error| match parse_age(text) {
+            Err(invalid) if invalid.is_out_of_bounds() => Error::invalid_argument(format!("`{text}` is {invalid}")),
+            // The age is before the earliest possible time.
+            Ok(_) => error,
+            Err(_) => unread(()),
+        })
     }
 
     /// Returns the time, if the moment is one.
@@ -218,7 +223,11 @@ mod tests {
         }
         assert_eq!(Moment::parse("latest~2", now).expect("a name"), Moment::Back(2));
         for text in ["", "~", "~x", "v", "vx", "v-1", "before", "latest~"] {
-            assert!(Moment::parse(text, now).is_err(), "{text}");
+            let told = Moment::parse(text, now).expect_err("no moment");
+            assert!(told.message().starts_with(&format!("`{text}` names no version; ")), "{told}");
+        }
+        for (text, bound) in [("2000000d", "too long: the longest is `1000000d`"), ("-2h", "too short: the shortest is `0s`")] {
+            assert_eq!(Moment::parse(text, now).expect_err("out of bounds").message(), format!("`{text}` is {bound}"));
         }
     }
 
