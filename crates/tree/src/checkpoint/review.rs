@@ -4,7 +4,7 @@
 //! read. The layers of the tree (rules, a token's paths, quotas) review these files all the same, under the paths at which the tree mounts
 //! the state. Where it mounts the state at several, one of them suffices, as for a write by that path: a change is allowed if all of it is
 //! allowed at one mount point, and a path may be shown as far as one mount point shows it. A mount point at which another mount hides a path
-//! says nothing about that path. What is hidden at all of them must be allowed at all of them.
+//! says nothing about that path. If none has all that a change concerns, the change must be allowed at each of them.
 
 use super::diff;
 use crate::backend::{Backend, StateSnapshot};
@@ -89,7 +89,7 @@ impl Reviewer {
     /// Cost: one review for each mount point of the state. Of a change, one; if there are several mount points, up to one more for each.
     ///
     /// # Errors
-    /// The errors of [`Backend::review`]: for a change those at the first mount point if none allows it.
+    /// The errors of [`Backend::review`]: for a change that no mount point allows, those at the first one that has all of it.
     pub async fn ask(&self, purpose: ReviewPurpose, differences: &[Difference]) -> Result<Vec<Sight>> {
         let review = Review::new(purpose, VfsPathBuf::root(), differences.to_vec());
         if self.places.is_empty() || differences.is_empty() && purpose != ReviewPurpose::Whole {
